@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import closing, nullcontext
-from functools import partial
-from typing import Annotated, BinaryIO, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,7 +18,7 @@ from pycrictl.base.units import escape, quote
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.pulls.archives import with_skopeo
-from pycrictl.pulls.archives.archive import PLATFORM, checked_name, opened, title
+from pycrictl.pulls.archives.archive import Member, checked_name, opened, title
 from pycrictl.pulls.archives.loading import Load
 from pycrictl.pulls.archives.saving import ALL_PLATFORMS, find_image, find_target, saved
 from pycrictl.pulls.tracker import Tracker
@@ -63,7 +63,7 @@ def save(
     app: AppContext = ctx.obj
     if output == "-" and app.env.stdout_is_terminal:
         raise UsageError("an archive is not written to a terminal", hint="give a file with -o")
-    if platform not in ("", ALL_PLATFORMS) and not PLATFORM.fullmatch(platform):
+    if not re.fullmatch(r"(|all|[a-z0-9]+/[a-z0-9]+(/[a-z0-9]+)?)", platform):
         raise UsageError(
             f"--platform {quote(platform)} is not a platform", hint="such as linux/arm64, or all"
         )
@@ -75,14 +75,10 @@ def save(
             if client.is_crio():
                 with_skopeo.save(client, chosen, output, format_)
                 return
-            pieces = saved(
-                _containerd(client),
-                chosen,
-                platform=platform or own_platform(),
-                is_docker=format_ == "docker",
-            )
-            stdout: BinaryIO = app.env.stdout.buffer
-            with nullcontext(stdout) if output == "-" else replacing(output) as file:
+            platform, is_docker = platform or own_platform(), format_ == "docker"
+            pieces = saved(_containerd(client), chosen, platform=platform, is_docker=is_docker)
+            stdout = nullcontext(app.env.stdout.buffer)
+            with stdout if output == "-" else replacing(output) as file:
                 file.writelines(pieces)
                 file.flush()
         except OSError as exc:
@@ -127,39 +123,35 @@ def load(
                 snapshotter=settings_of(containerd).snapshotter if unpack else "",
                 folder=fetch.image_folder(client),
             )
-            # containerd's end comes first: an error of the file would undo what has arrived.
-            with opened(input_) as members, closing(containerd):
-                outlet = app.outlet(progress, stdout="result")
-                names = _shown(outlet, work, partial(work.run, members, name=name))
-    for name_loaded in names:
-        app.env.stdout.write(f"{escape(name_loaded)}\n")
+            outlet = app.outlet(progress, stdout="result")
+            try:
+                with opened(input_) as members, closing(containerd):
+                    names = _run(work, members, name, outlet)
+            except KeyboardInterrupt:
+                message = "the load was stopped; what has arrived is kept for a day"
+                raise Interrupted(f"{message}, for the next one") from None
+    app.env.stdout.writelines(f"{escape(loaded)}\n" for loaded in names)
 
 
-def _shown(outlet: Outlet, work: Load, run: Callable[[], list[str]]) -> list[str]:
-    """Return the result of ``run``, which another thread computes, and show how far it is."""
+def _run(work: Load, members: Iterator[Member], name: str, outlet: Outlet) -> list[str]:
+    """Load an archive in another thread, and show how far it is meanwhile."""
     result: Future[list[str]] = Future()
 
-    def compute() -> None:
+    def run() -> None:
         try:
-            result.set_result(run())
+            result.set_result(work.run(members, name=name))
         except BaseException as exc:  # raised again by whoever waits for the result
             result.set_exception(exc)
 
     tracker = Tracker()
-    threading.Thread(target=compute, daemon=True).start()
-    try:
-        with closing(open_display(outlet)) as display:
-            while True:
-                is_over = bool(wait([result], outlet.interval_s).done)
-                tracker.apply(work.state(), now=time.monotonic())
-                if not is_over or tracker.pulls:
-                    display.show(tracker.view(time.monotonic(), time.time()))
-                if is_over:
-                    return result.result()
-    except KeyboardInterrupt:
-        raise Interrupted(
-            "the load was stopped; what has arrived is kept for a day, for the next one"
-        ) from None
+    threading.Thread(target=run, daemon=True).start()
+    with closing(open_display(outlet)) as display:
+        is_over = False
+        while not is_over:
+            is_over = bool(wait([result], outlet.interval_s).done)
+            tracker.apply(work.state(), now=time.monotonic())
+            display.show(tracker.view(time.monotonic(), time.time()))
+    return result.result()
 
 
 def tag(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,32 +23,21 @@ from pycrictl.copy.archive.decompress import decompressed
 from pycrictl.pulls.reference import canonical, flaw, parse
 from pycrictl.runtime.containerd.store import Descriptor, Manifest, descriptor
 from pycrictl.streams.wire.tar.header import EntryType
-from pycrictl.streams.wire.tar.reader import (
-    DataReceived,
-    EntryFinished,
-    EntryStarted,
-    Event,
-    read,
-)
+from pycrictl.streams.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, Event, read
 
-LISTS: Final = ("index.json", "manifest.json")
-"""The files of an archive that say which images are in it: OCI's, and Docker's."""
+LISTS: Final = ("index.json", "manifest.json", "oci-layout")
+"""The files of an archive that are no blobs: OCI's and Docker's lists of images, and a mark."""
 
 LAYOUT: Final = b'{"imageLayoutVersion":"1.0.0"}'
-INDEX: Final = "application/vnd.oci.image.index.v1+json"
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 CONFIG: Final = "application/vnd.oci.image.config.v1+json"
 LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
 
-PLATFORM: Final = re.compile(r"[a-z0-9]+/[a-z0-9]+(/[a-z0-9]+)?")
-
+_INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _NAME: Final = "io.containerd.image.name"
 _REF_NAME: Final = "org.opencontainers.image.ref.name"
 _PIECE_BYTES: Final = 256 * 1024
 """gRPC keeps many of them on their way."""
-
-
-# Files
 
 
 class Member(NamedTuple):
@@ -73,14 +61,14 @@ def opened(path: str) -> Iterator[Iterator[Member]]:
     """Open the archive in a file or folder, or on standard input if the path is ``-``.
 
     Raises:
-        ArchiveError: it cannot be read, or is a folder, but no image layout.
+        ArchiveError: it cannot be read.
     """
     try:
         if os.path.isdir(path):
             yield _of_folder(Path(path))
-            return
-        with open(0 if path == "-" else path, "rb", buffering=0, closefd=path != "-") as file:
-            yield of_tar(file)
+        else:
+            with open(0 if path == "-" else path, "rb", buffering=0, closefd=path != "-") as file:
+                yield of_tar(file)
     except OSError as exc:
         reason = reason_of(exc)
         raise ArchiveError(f"cannot read {title(path)}: {reason}") from None
@@ -98,13 +86,13 @@ def of_tar(file: IO[bytes]) -> Iterator[Member]:
         if not isinstance(event, EntryStarted):
             continue
         entry, content = event.entry, _content(events)
-        name = _name(entry.name)
+        name = _name(os.fsdecode(entry.name))
         if entry.kind is EntryType.FILE:
             yield Member(name, entry.size_bytes, content)
         elif entry.kind is EntryType.SYMLINK:
             # Old versions of docker save write a layer that images share once, and links to it.
             target = os.path.normpath(Path(name).parent / os.fsdecode(entry.link))
-            yield Member(name, 0, content, _name(os.fsencode(target)))
+            yield Member(name, 0, content, _name(target))
         elif entry.kind is not EntryType.DIRECTORY:
             raise RemoteProtocolError(f"{quote(name)} in the archive is a {entry.kind.value}")
         for _ in content:  # what was not read
@@ -124,19 +112,19 @@ def _content(events: Iterator[Event]) -> Iterator[memoryview]:
             return
 
 
-def _name(name: bytes) -> str:
-    plain = os.fsdecode(name).removeprefix("./")
-    if plain.startswith("/") or ".." in plain.split("/"):
-        raise RemoteProtocolError(f"the name {quote(plain)} leads out of the archive")
-    return plain
+def _name(name: str) -> str:
+    if name.startswith("/") or ".." in name.split("/"):
+        raise RemoteProtocolError(f"the name {quote(name)} leads out of the archive")
+    return name.removeprefix("./")
 
 
 def _of_folder(folder: Path) -> Iterator[Member]:
-    """Yield the files of an image layout; its documents, which are small, come first."""
-    if not (folder / "index.json").is_file():
+    """Yield the files of an image layout: the index, then blobs, documents first as small ones."""
+    index_file = folder / "index.json"
+    if not index_file.is_file():
         raise ArchiveError(f"{quote(str(folder), 4096)} is not an OCI image layout")
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    for path in sorted(files, key=lambda path: (path.name != "index.json", path.stat().st_size)):
+    blobs = sorted(filter(Path.is_file, folder.glob("blobs/*/*")), key=lambda p: p.stat().st_size)
+    for path in (index_file, *blobs):
         with path.open("rb", buffering=0) as file:
             size_bytes = path.stat().st_size
             yield Member(path.relative_to(folder).as_posix(), size_bytes, _read(file))
@@ -145,9 +133,6 @@ def _of_folder(folder: Path) -> Iterator[Member]:
 def path_of(digest: str) -> str:
     """Return the name of a blob in an archive."""
     return f"blobs/{digest.replace(':', '/')}"
-
-
-# Documents
 
 
 class Root(NamedTuple):
@@ -161,7 +146,7 @@ class DockerImage(NamedTuple):
     """An entry of ``manifest.json``: names of files in the archive, and the image's names."""
 
     config: str
-    layers: tuple[str, ...]
+    layers: list[str]
     names: tuple[str, ...]
 
 
@@ -172,14 +157,14 @@ def listed(lists: Mapping[str, bytes]) -> list[Root] | list[DockerImage]:
     """
     if "index.json" in lists:
         return [_root(entry) for entry in mappings(parsed(lists["index.json"]).get("manifests"))]
-    entries = parsed(b'{"images":%b}' % lists.get("manifest.json", b"[]")).get("images")
+    entries = mappings(parsed(b'{"all":%b}' % lists.get("manifest.json", b"[]")).get("all"))
     return [
         DockerImage(
             text(entry.get("Config")),
-            tuple(texts(entry.get("Layers"))),
+            texts(entry.get("Layers")),
             tuple(texts(entry.get("RepoTags"))),
         )
-        for entry in mappings(entries)
+        for entry in entries
     ]
 
 
@@ -217,13 +202,6 @@ def checked_name(name: str) -> str:
     return canonical(name)
 
 
-def layer_type(head: bytes) -> str:
-    """Return the media type of a layer from its first bytes."""
-    if head.startswith(b"\x1f\x8b"):
-        return f"{LAYER}+gzip"
-    return f"{LAYER}+zstd" if head.startswith(b"\x28\xb5\x2f\xfd") else LAYER
-
-
 def manifest(document: Manifest) -> bytes:
     parts = {"config": _entry(document.config), "layers": list(map(_entry, document.layers))}
     return written({"schemaVersion": 2, "mediaType": MANIFEST, **parts})
@@ -231,21 +209,19 @@ def manifest(document: Manifest) -> bytes:
 
 def index(images: Iterable[Root]) -> bytes:
     """Return ``index.json``, with names for containerd and Docker, and tags for other readers."""
-    entries = []
-    for target, names in images:
-        for name in names or ("",):
-            annotations = {_NAME: name, _REF_NAME: parse(name).tag} if name else {}
-            entries.append({**_entry(target), "annotations": annotations})
-    return written({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries})
+    entries = [
+        {**_entry(target), "annotations": {_NAME: name, _REF_NAME: parse(name).tag} if name else {}}
+        for target, names in images
+        for name in names or ("",)
+    ]
+    return written({"schemaVersion": 2, "mediaType": _INDEX, "manifests": entries})
 
 
 def _entry(blob: Descriptor) -> dict[str, Any]:
-    entry: dict[str, Any] = {"mediaType": blob.media_type, "digest": blob.digest}
-    entry["size"] = blob.size_bytes
-    if blob.platform:
-        keys = ("os", "architecture", "variant")
-        entry["platform"] = dict(zip(keys, blob.platform.split("/"), strict=False))
-    return entry
+    entry = {"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size_bytes}
+    keys = ("os", "architecture", "variant")
+    platform = dict(zip(keys, filter(None, blob.platform.split("/")), strict=False))
+    return {**entry, "platform": platform} if platform else entry
 
 
 def written(document: Any) -> bytes:

@@ -28,6 +28,7 @@ from pycrictl.base.errors import (
     ArchiveError,
     Cancelled,
     ConnectError,
+    DeadlineExceeded,
     FailedPrecondition,
     PycrictlError,
     StreamError,
@@ -37,30 +38,24 @@ from pycrictl.base.units import format_bytes, quote
 from pycrictl.pulls.archives import archive
 from pycrictl.pulls.archives.archive import DockerImage, Member, Root
 from pycrictl.pulls.state import LayerState, Phase, PullState
-from pycrictl.runtime.containerd.grpc_client import ContainerdClient, as_message, is_abandoned
-from pycrictl.runtime.containerd.store import (
-    DOCUMENT_LIMIT_BYTES,
-    Descriptor,
-    Document,
-    ImageConfig,
-    Index,
-    Manifest,
-    chain_ids,
-    is_digest,
-    own_platform,
-    parse_document,
-    runs_on,
+from pycrictl.runtime.containerd import store
+from pycrictl.runtime.containerd.grpc_client import (
+    LOAD_LABEL,
+    ContainerdClient,
+    as_message,
+    is_abandoned,
 )
+from pycrictl.runtime.containerd.store import Descriptor, Index, Manifest
 
-_CHILD_LABEL: Final = "containerd.io/gc.ref.content."
-_SNAPSHOT_LABEL: Final = "containerd.io/gc.ref.snapshot."
 _FILES_LIMIT: Final = 20_000
 """A hundred images with as many layers as overlayfs can mount have fewer."""
 
 _DEPTH_LIMIT: Final = 3
 """An index of indexes of manifests; nothing known nests them deeper."""
 
-_INTERRUPTIONS: Final = (Cancelled, ConnectError, Unavailable)
+_INTERRUPTIONS: Final = (Cancelled, ConnectError, DeadlineExceeded, Unavailable)
+_COMPRESSED: Final = {b"\x1f\x8b": "+gzip", b"\x28\xb5": "+zstd"}
+"""Suffixes of a layer's media type, by the first bytes of the layer."""
 
 
 class Load:
@@ -73,12 +68,7 @@ class Load:
     """
 
     def __init__(
-        self,
-        client: ContainerdClient,
-        *,
-        title: str,
-        snapshotter: str = "",
-        folder: Path | None = None,
+        self, client: ContainerdClient, *, title: str, snapshotter: str, folder: Path | None
     ) -> None:
         self._client = client
         self._title = title
@@ -87,7 +77,6 @@ class Load:
         self._lists: dict[str, bytes] = {}
         self._blobs: dict[str, Descriptor] = {}
         self._links: dict[str, str] = {}
-        self._names: set[str] = set()
         self._layers: dict[str, LayerState] = {}
         self._began_s = time.time()
 
@@ -103,24 +92,23 @@ class Load:
         try:
             for member in members:
                 self._receive(member)
-            roots = [
-                self._docker_root(image) if isinstance(image, DockerImage) else image
-                for image in archive.listed(self._lists)
-            ]
-            images = archive.by_name(roots, name)
+            images = archive.by_name(map(self._root, archive.listed(self._lists)), name)
             for image, root in images.items():
                 # Parts for other platforms may be missing, since pulls leave them out.
                 if not self._complete(root.target):
-                    what = f"{quote(image)} is not complete for {own_platform()}"
+                    what = f"{quote(image)} is not complete for {store.own_platform()}"
                     raise ArchiveError(f"{what}: blobs are missing")
-            for image, root in images.items():
-                self._client.name_image(image, root.target)
-        except Exception as exc:
+        except PycrictlError as exc:
             # A bare StreamError means that the archive ends too early, others that it is wrong.
             if not isinstance(exc, _INTERRUPTIONS) and type(exc) is not StreamError:
-                self._abandon()
+                self._client.delete_lease(self._lease, sync=True)
             raise
-        self._finish()
+        for image, root in images.items():
+            self._client.name_image(image, root.target)
+        for lease in self._client.leases():
+            is_remains = is_abandoned(lease.id) and lease.labels[LOAD_LABEL] == self._title
+            if lease.id == self._lease or is_remains:
+                self._client.delete_lease(lease.id)
         return list(images)
 
     def state(self) -> PullState:
@@ -128,17 +116,11 @@ class Load:
         layers = tuple(self._layers.values())
         return PullState(image=self._title, layers=layers, began_s=self._began_s)
 
-    def _show(self, name: str, size_bytes: int, phase: Phase, progress: int) -> None:
-        """Show a blob that is too large for a document, or was announced as a layer."""
-        if size_bytes > DOCUMENT_LIMIT_BYTES or name in self._layers:
-            is_unpacked = bool(self._snapshotter) and phase is not Phase.PRESENT
-            self._layers[name] = LayerState(
-                name=name,
-                phase=phase,
-                progress=progress,
-                total=size_bytes,
-                is_unpacked=is_unpacked,
-            )
+    def _show(self, name: str, total: int, phase: Phase, progress: int) -> None:
+        is_unpacked = bool(self._snapshotter) and phase is not Phase.PRESENT
+        self._layers[name] = LayerState(
+            name=name, phase=phase, progress=progress, total=total, is_unpacked=is_unpacked
+        )
 
     @cached_property
     def _lease(self) -> str:
@@ -152,129 +134,126 @@ class Load:
 
     def _receive(self, member: Member) -> None:
         name = member.name
-        if len(self._names) >= _FILES_LIMIT:
+        if len(self._blobs) + len(self._links) >= _FILES_LIMIT:
             raise ArchiveError(f"the archive has more than {_FILES_LIMIT} files")
-        if name in self._names:
+        if name in self._blobs or name in self._lists:
             raise ArchiveError(f"{quote(name)} is in the archive twice")
-        self._names.add(name)
         if member.link:
             self._links[name] = member.link
-        elif name in archive.LISTS:
-            if member.size_bytes > DOCUMENT_LIMIT_BYTES:
-                raise ArchiveError(f"{name} has {format_bytes(member.size_bytes)}")
+        elif name not in archive.LISTS:
+            self._blobs[name] = self._add(member)
+        elif member.size_bytes <= store.DOCUMENT_LIMIT_BYTES:
             self._lists[name] = b"".join(member.pieces)
-        elif name.startswith("blobs/"):
-            digest = name.removeprefix("blobs/").replace("/", ":")
-            if not is_digest(digest):
-                raise ArchiveError(f"{quote(name)} in the archive is not named by a digest")
-            self._blobs[name] = self._write(member, digest)
-        elif name != "oci-layout" and member.size_bytes:
-            self._blobs[name] = self._write(member)
+        else:
+            raise ArchiveError(f"{name} has {format_bytes(member.size_bytes)}")
 
-    def _write(self, member: Member, digest: str = "") -> Descriptor:
-        """Write a file as a blob; ``digest`` is empty if the archive does not tell it."""
-        size_bytes, title = member.size_bytes, digest or quote(member.name)
-        if digest and self._holds(digest, size_bytes):
-            self._show(title, size_bytes, Phase.PRESENT, size_bytes)
-            return Descriptor(digest, size_bytes, "")
+    def _add(self, member: Member) -> Descriptor:
+        """Make a file a blob, if it is none yet; archives of Docker may not tell its digest."""
+        size_bytes, name = member.size_bytes, member.name.removeprefix("blobs/").replace("/", ":")
+        expected = name if store.is_digest(name) else ""
+        if expected and self._holds(expected, size_bytes):
+            digest, phase = expected, Phase.PRESENT
+        else:
+            digest = self._write(member, name, expected)
+            phase = Phase.WAITING if self._snapshotter else Phase.DONE
+        is_small = size_bytes <= store.DOCUMENT_LIMIT_BYTES
+        document = self._document(digest) if is_small else None
+        if document is None:
+            self._show(name, size_bytes, phase, size_bytes)
+        else:
+            self._layers.pop(name, None)  # it is no layer
+        if isinstance(document, Manifest):
+            self._keep(digest, (document.config, *document.layers))
+            for layer in document.layers:  # shown before they arrive, also to watchers
+                waiting = LayerState(name=layer.digest, total=layer.size_bytes)
+                self._layers.setdefault(layer.digest, waiting)
+        return Descriptor(digest, size_bytes, "")
+
+    def _write(self, member: Member, name: str, expected: str) -> str:
+        """Write a blob, and return its digest."""
+        size_bytes, digest = member.size_bytes, expected
         with suppress(OSError):  # seen from a container, it is elsewhere
             if self._folder and size_bytes > (free_bytes := shutil.disk_usage(self._folder).free):
                 sizes = format_bytes(size_bytes), format_bytes(free_bytes)
-                raise ArchiveError(f"{title} has {sizes[0]}, but only {sizes[1]} are free")
-        ref = f"layer-{digest or member.name}"
-        offset = self._open(ref, size_bytes, digest)
-        written = digest
+                raise ArchiveError(f"{quote(name)} has {sizes[0]}, but only {sizes[1]} are free")
         try:
-            for answer in self._sent(member, ref, digest, offset):
-                written = answer.digest
-                self._show(title, size_bytes, Phase.DOWNLOADING, answer.offset)
+            for answer in self._sent(member, f"layer-{name}", expected):
+                digest = answer.digest
+                self._show(name, size_bytes, Phase.DOWNLOADING, answer.offset)
         except FailedPrecondition as exc:
-            raise ArchiveError(f"{title} is damaged: its content has another digest") from exc
+            raise ArchiveError(f"{quote(name)} is damaged: its digest is another") from exc
         except AlreadyExists:
-            # Without its digest, or since somebody else has written it meanwhile.
-            self._holds(written, size_bytes)
-        phase = Phase.WAITING if self._snapshotter else Phase.DONE
-        self._show(title, size_bytes, phase, size_bytes)
-        if size_bytes <= DOCUMENT_LIMIT_BYTES:
-            self._announce(written)
-        return Descriptor(written, size_bytes, "")
+            # It had no name, or somebody else has written it meanwhile.
+            self._holds(digest, size_bytes)
+        return digest
 
     def _sent(
-        self, member: Member, ref: str, digest: str, offset: int
+        self, member: Member, ref: str, expected: str
     ) -> Iterator[content_pb2.WriteContentResponse]:
-        """Send a file from ``offset`` on, and yield containerd's answers meanwhile."""
+        """Begin or continue an ingest, send the rest of it, and yield containerd's answers."""
         request = partial(content_pb2.WriteContentRequest, ref=ref, total=member.size_bytes)
         failures: list[Exception] = []
 
         def requests() -> Iterator[content_pb2.WriteContentRequest]:
-            end = 0
+            at = skipped = offset
             try:
                 for piece in member.pieces:
-                    begin, end = end, end + len(piece)
-                    if end > offset:
-                        data = bytes(piece[max(offset - begin, 0) :])
-                        at = end - len(data)
+                    data, skipped = bytes(piece[skipped:]), max(skipped - len(piece), 0)
+                    if data:
                         yield request(action=content_pb2.WRITE, offset=at, data=data)
-                yield request(action=content_pb2.COMMIT, offset=end, expected=digest)
+                    at += len(data)
+                yield request(action=content_pb2.COMMIT, offset=at, expected=expected)
             except Exception as exc:  # gRPC, which reads in another thread, would hide it
                 failures.append(exc)
 
+        offset = self._begin(request(expected=expected))
         yield from self._client.write(requests(), lease=self._lease)
         if failures:
             raise failures[0]
 
-    def _announce(self, digest: str) -> None:
-        """Show the layers of a manifest before they arrive."""
-        if isinstance(document := self._document(digest), Manifest):
-            self._keep(digest, (document.config, *document.layers))
-            arrived = {blob.digest for blob in self._blobs.values()}
-            for name, total, *_ in document.layers:
-                if name not in arrived:
-                    self._layers.setdefault(name, LayerState(name=name, total=total))
-
-    def _open(self, ref: str, size_bytes: int, digest: str) -> int:
-        """Begin or continue an ingest, and return where it goes on.
-
-        Waits while somebody else writes it, such as a pull of an image with the same layer.
-        """
-        state = content_pb2.WriteContentRequest(ref=ref, total=size_bytes, expected=digest)
+    def _begin(self, status: content_pb2.WriteContentRequest) -> int:
+        """Return where an ingest goes on, once nobody else writes it, such as a pull."""
         while True:
             try:
-                answer, *_ = self._client.write(iter((state,)), lease=self._lease)
+                answer, *_ = self._client.write(iter((status,)), lease=self._lease)
             except Unavailable as exc:
                 if "locked" not in exc.details:
                     raise
                 time.sleep(0.2)
             else:
                 # Without a digest, it may be what is left of another file.
-                return answer.offset if digest and answer.offset <= size_bytes else 0
+                is_ours = bool(status.expected) and answer.offset <= status.total
+                return answer.offset if is_ours else 0
 
     def _holds(self, digest: str, size_bytes: int) -> bool:
         """Return whether a blob is present; the lease then keeps it."""
         info = self._client.infos([digest]).get(digest)
-        if info is not None:  # watchers take what a lease holds for complete
-            resource = {"id": digest, "type": "content"}
-            self._client.call("Leases.AddResource", id=self._lease, resource=resource)
-            info = self._client.infos([digest]).get(digest)  # it may have been collected meanwhile
-        if info is not None and info.size != size_bytes:
+        if info is None:
+            return False
+        # Not earlier: watchers take what a lease holds for complete.
+        resource = {"id": digest, "type": "content"}
+        self._client.call("Leases.AddResource", id=self._lease, resource=resource)
+        if info.size != size_bytes:
             raise ArchiveError(f"{digest} has {info.size} bytes, not {size_bytes} as is claimed")
-        return info is not None
+        return True
 
     # The images
 
-    def _docker_root(self, image: DockerImage) -> Root:
-        """Write the manifest that Docker's format lacks."""
+    def _root(self, image: Root | DockerImage) -> Root:
+        """Return an image with a manifest; Docker's format lacks it, so it is written."""
+        if isinstance(image, Root):
+            return image
         config = self._blob(image.config)._replace(media_type=archive.CONFIG)
-        layers = []
-        for layer in map(self._blob, image.layers):
-            head = self._client.read(layer.digest, size_bytes=4) or b""
-            layers.append(layer._replace(media_type=archive.layer_type(head)))
-        for layer, diff_id in zip(layers, self._diff_ids(config, layers), strict=True):
-            if layer.media_type == archive.LAYER and layer.digest != diff_id:
+        layers = list(map(self._blob, image.layers))
+        for n, diff_id in enumerate(self._diff_ids(config, layers)):
+            head = self._client.read(layers[n].digest, size_bytes=2) or b""
+            kind = "" if layers[n].digest == diff_id else _COMPRESSED.get(head)
+            if kind is None:
                 raise ArchiveError(f"the layers are not those that {quote(image.config)} names")
+            layers[n] = layers[n]._replace(media_type=archive.LAYER + kind)
         data = archive.manifest(Manifest(config, tuple(layers)))
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        written = self._write(Member("manifest", len(data), iter((data,))), digest)
+        written = self._add(Member(archive.path_of(digest), len(data), iter((data,))))
         return Root(written._replace(media_type=archive.MANIFEST), image.names)
 
     def _blob(self, name: str) -> Descriptor:
@@ -299,39 +278,40 @@ class Load:
         children = (document.config, *document.layers)
         are_here = [self._holds(child.digest, child.size_bytes) for child in children]
         self._keep(target.digest, children)
-        is_ours = all(are_here) and runs_on(target.platform, own_platform())
+        is_ours = all(are_here) and store.runs_on(target.platform, store.own_platform())
         if is_ours and self._snapshotter:
             self._unpack(document)
         return is_ours
 
     def _keep(self, digest: str, children: Sequence[Descriptor]) -> None:
         """Have containerd keep what a document refers to, as long as the document."""
-        labels = {f"{_CHILD_LABEL}{n}": child.digest for n, child in enumerate(children)}
-        self._label(digest, labels)
+        self._label(digest, {f"content.{n}": child.digest for n, child in enumerate(children)})
 
-    def _document(self, digest: str) -> Document | None:
-        data = self._client.read(digest, size_bytes=DOCUMENT_LIMIT_BYTES + 1) or b""
-        if len(data) > DOCUMENT_LIMIT_BYTES:
+    def _document(self, digest: str) -> store.Document | None:
+        data = self._client.read(digest, size_bytes=store.DOCUMENT_LIMIT_BYTES + 1) or b""
+        if len(data) > store.DOCUMENT_LIMIT_BYTES:
             raise ArchiveError(f"{digest} is too large for a document of an image")
-        return parse_document(data)
+        return store.parse_document(data)
 
     def _diff_ids(self, config: Descriptor, layers: Sequence[Descriptor]) -> Sequence[str]:
         document = self._document(config.digest)
-        diff_ids = document.diff_ids if isinstance(document, ImageConfig) else ()
+        diff_ids = document.diff_ids if isinstance(document, store.ImageConfig) else ()
         if len(diff_ids) != len(layers):
             raise ArchiveError(f"the config names {len(diff_ids)} layers, not {len(layers)}")
         return diff_ids
 
-    def _label(self, digest: str, labels: dict[str, str]) -> None:
-        paths = [f"labels.{key}" for key in labels]
+    def _label(self, digest: str, references: dict[str, str]) -> None:
+        """Add references to a blob that containerd's garbage collector follows."""
+        labels = {f"containerd.io/gc.ref.{key}": value for key, value in references.items()}
         info = {"digest": digest, "labels": labels}
+        paths = [f"labels.{key}" for key in labels]
         self._client.call("Content.Update", info=info, update_mask={"paths": paths})
 
     # Unpacking
 
     def _unpack(self, manifest: Manifest) -> None:
         diff_ids, parent = self._diff_ids(manifest.config, manifest.layers), ""
-        names = chain_ids(diff_ids)
+        names = store.chain_ids(diff_ids)
         for layer, diff_id, name in zip(manifest.layers, diff_ids, names, strict=True):
             size_bytes = layer.size_bytes
             self._show(layer.digest, size_bytes, Phase.EXTRACTING, size_bytes)
@@ -339,32 +319,15 @@ class Load:
                 self._apply(layer, diff_id, name, parent)
             self._show(layer.digest, size_bytes, Phase.DONE, size_bytes)
             parent = name
-        self._label(manifest.config.digest, {f"{_SNAPSHOT_LABEL}{self._snapshotter}": parent})
+        self._label(manifest.config.digest, {f"snapshot.{self._snapshotter}": parent})
 
     def _apply(self, layer: Descriptor, diff_id: str, name: str, parent: str) -> None:
-        call, where, lease = self._client.call, self._snapshotter, self._lease
+        call, lease = self._client.call, self._lease
         key = f"extract-{time.time_ns() % 10**9}-{secrets.token_hex(4)} {name}"
-        target: dict[str, Any] = {"snapshotter": where, "key": key}
+        target: dict[str, Any] = {"snapshotter": self._snapshotter, "key": key}
         mounts = call("Snapshots.Prepare", lease=lease, parent=parent, **target).mounts
         answer = call("Diff.Apply", has_limit=False, diff=as_message(layer), mounts=mounts)
         if answer.applied.digest != diff_id:
             raise ArchiveError(f"{layer.digest} is not the layer that the config names")
         with suppress(AlreadyExists):  # somebody else has unpacked it meanwhile
             call("Snapshots.Commit", lease=lease, name=name, **target)
-
-    # The end
-
-    def _abandon(self) -> None:
-        """Have containerd collect all that this load has written."""
-        with suppress(PycrictlError):
-            self._client.delete_lease(self._lease, sync=True)
-
-    def _finish(self) -> None:
-        """Delete the lease, and those of interrupted loads which this one has completed."""
-        leases = [lease.id for lease in self._client.leases()]
-        abandoned = [name for name in leases if is_abandoned(name)]
-        held = self._client.resources([self._lease, *abandoned])
-        own = {resource.id for resource in held[self._lease]}
-        for lease, resources in held.items():
-            if lease == self._lease or not own.isdisjoint(blob.id for blob in resources):
-                self._client.delete_lease(lease)

@@ -8,7 +8,7 @@ same images always give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from pycrictl.base.errors import ArchiveError, NotFound
@@ -16,26 +16,13 @@ from pycrictl.base.units import quote
 from pycrictl.pulls.archives import archive
 from pycrictl.pulls.archives.archive import Root, path_of
 from pycrictl.pulls.reference import canonical
+from pycrictl.runtime.containerd import store
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
-from pycrictl.runtime.containerd.store import (
-    DOCUMENT_LIMIT_BYTES,
-    Descriptor,
-    Document,
-    Index,
-    Manifest,
-    parse_document,
-    runs_on,
-)
+from pycrictl.runtime.containerd.store import Descriptor
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.lists import fetch
 from pycrictl.runtime.cri.lists.lookup import IMAGES_HINT
-from pycrictl.streams.wire.tar.header import (
-    END_OF_ARCHIVE,
-    Entry,
-    EntryType,
-    encode_entry,
-    padding_after,
-)
+from pycrictl.streams.wire.tar import header
 
 ALL_PLATFORMS: Final = "all"
 
@@ -77,84 +64,76 @@ def saved(
         NotFound: containerd has no such image.
         ArchiveError: something that the archive needs is not on the node.
     """
-    saving = _Saving(client, platform)
+    documents: dict[str, bytes] = {}
+    layers: dict[str, Descriptor] = {}
+    roots: list[Root] = []
+    docker_list: list[dict[str, Any]] = []
+
+    def read(blob: Descriptor) -> store.Document | None:
+        data = client.read(blob.digest, size_bytes=store.DOCUMENT_LIMIT_BYTES)
+        if data is None:
+            raise ArchiveError(
+                f"the image's content for {blob.platform or blob.digest} is not on this node",
+                hint="a pull fetches only what the node needs",
+            )
+        documents[path_of(blob.digest)] = data
+        return store.parse_document(data)
+
     for image in images:
-        saving.add(image)
-    lists = {}
-    if not is_docker:
-        lists = {"oci-layout": archive.LAYOUT, "index.json": archive.index(saving.roots)}
+        target = find_target(client, image)
+        manifests: tuple[Descriptor, ...] = (target,)
+        if isinstance(document := read(target), store.Index):
+            manifests = document.manifests
+            if platform != ALL_PLATFORMS:
+                del documents[path_of(target.digest)]
+                target = _for_platform(document, platform, image)
+                manifests = (target,)
+        roots.append(Root(target, image.names))
+        for blob in manifests:
+            if not isinstance(manifest := read(blob), store.Manifest):
+                raise ArchiveError(f"{blob.digest} is not the manifest of an image")
+            read(manifest.config._replace(platform=blob.platform))
+            _check_layers(client, manifest, image)
+            names = [path_of(layer.digest) for layer in manifest.layers]
+            layers.update(zip(names, manifest.layers, strict=True))
+            config = path_of(manifest.config.digest)
+            docker_list.append({"Config": config, "RepoTags": image.names, "Layers": names})
+    lists = {} if is_docker else {"index.json": archive.index(roots), "oci-layout": archive.LAYOUT}
     if platform != ALL_PLATFORMS:  # Docker's list knows no platforms
-        lists["manifest.json"] = archive.written(saving.docker_list)
-    return _tar(client, {**lists, **saving.documents}, saving.layers)
+        lists["manifest.json"] = archive.written(docker_list)
+    return _tar(client, {**lists, **documents}, layers)
+
+
+def _for_platform(index: store.Index, platform: str, image: Image) -> Descriptor:
+    for manifest in index.manifests:
+        if store.runs_on(manifest.platform, platform):
+            return manifest
+    known = ", ".join(manifest.platform for manifest in index.manifests)
+    message = f"{quote(image.known[0])} is not made for {platform}"
+    raise ArchiveError(message, hint=f"only for {known}")
+
+
+def _check_layers(client: ContainerdClient, manifest: store.Manifest, image: Image) -> None:
+    infos = client.infos(layer.digest for layer in manifest.layers)
+    count = sum(layer.digest not in infos for layer in manifest.layers)
+    if count:
+        raise ArchiveError(
+            f"{count} of {len(manifest.layers)} layers of {quote(image.known[0])} are not in"
+            " containerd's store",
+            hint="with discard_unpacked_layers, containerd removes layers after unpacking them",
+        )
 
 
 def _tar(
-    client: ContainerdClient, documents: Mapping[str, bytes], layers: Mapping[str, Descriptor]
+    client: ContainerdClient, documents: dict[str, bytes], layers: dict[str, Descriptor]
 ) -> Iterator[bytes]:
+    def entry(name: str, size_bytes: int) -> bytes:
+        return header.encode_entry(header.Entry(name.encode(), header.EntryType.FILE, size_bytes))
+
     for name, data in documents.items():
-        yield encode_entry(Entry(name.encode(), EntryType.FILE, len(data)))
-        yield data + padding_after(len(data))
+        yield entry(name, len(data)) + data + header.padding_after(len(data))
     for name, layer in layers.items():
-        yield encode_entry(Entry(name.encode(), EntryType.FILE, layer.size_bytes))
+        yield entry(name, layer.size_bytes)
         yield from client.pieces(layer.digest, layer.size_bytes)
-        yield padding_after(layer.size_bytes)
-    yield END_OF_ARCHIVE
-
-
-class _Saving:
-    """What an archive of some images consists of; documents and layers by their names in it."""
-
-    def __init__(self, client: ContainerdClient, platform: str) -> None:
-        self._client = client
-        self._platform = platform
-        self.documents: dict[str, bytes] = {}
-        self.layers: dict[str, Descriptor] = {}
-        self.roots: list[Root] = []
-        self.docker_list: list[dict[str, Any]] = []
-
-    def add(self, image: Image) -> None:
-        target = find_target(self._client, image)
-        document = self._add_document(target)
-        manifests: tuple[Descriptor, ...] = (target,)
-        if isinstance(document, Index):
-            manifests = document.manifests
-            if self._platform != ALL_PLATFORMS:
-                del self.documents[path_of(target.digest)]
-                manifests = tuple(m for m in manifests if runs_on(m.platform, self._platform))[:1]
-                if not manifests:
-                    message = f"{quote(image.known[0])} is not made for {self._platform}"
-                    known = ", ".join(manifest.platform for manifest in document.manifests)
-                    raise ArchiveError(message, hint=f"only for {known}")
-                target = manifests[0]
-        self.roots.append(Root(target, image.names))
-        for manifest in manifests:
-            self._add_manifest(image, manifest)
-
-    def _add_manifest(self, image: Image, manifest: Descriptor) -> None:
-        document = self._add_document(manifest)
-        if not isinstance(document, Manifest):
-            raise ArchiveError(f"{manifest.digest} is not the manifest of an image")
-        self._add_document(document.config, manifest.platform)
-        infos = self._client.infos(layer.digest for layer in document.layers)
-        missing = [layer for layer in document.layers if layer.digest not in infos]
-        if missing:
-            raise ArchiveError(
-                f"{len(missing)} of {len(document.layers)} layers of {quote(image.known[0])} are"
-                " not in containerd's store",
-                hint="with discard_unpacked_layers, containerd removes layers after unpacking them",
-            )
-        names = [path_of(layer.digest) for layer in document.layers]
-        self.layers.update(zip(names, document.layers, strict=True))
-        config = path_of(document.config.digest)
-        self.docker_list.append({"Config": config, "RepoTags": image.names, "Layers": names})
-
-    def _add_document(self, blob: Descriptor, platform: str = "") -> Document | None:
-        data = self._client.read(blob.digest, size_bytes=DOCUMENT_LIMIT_BYTES)
-        if data is None:
-            what = platform or blob.platform or blob.digest
-            raise ArchiveError(
-                f"the image's content for {what} is not on this node",
-                hint="a pull fetches only what the node needs",
-            )
-        self.documents[path_of(blob.digest)] = data
-        return parse_document(data)
+        yield header.padding_after(layer.size_bytes)
+    yield header.END_OF_ARCHIVE

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from pycrictl.base.errors import PycrictlError, Unimplemented
 from pycrictl.base.replacing import replacing
@@ -21,11 +21,13 @@ from pycrictl.runtime.containerd.store import DOCUMENT_LIMIT_BYTES
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.lists import fetch
 
+_LIMITS: Final = "on CRI-O, only one image with one name can be saved or loaded at a time"
+
 
 def save(client: CriClient, images: Sequence[Image], path: str, form: str) -> None:
     """Write one image to a new file; ``form`` is ``oci`` or ``docker``."""
     if len(images) != 1 or path == "-":
-        raise Unimplemented("on CRI-O, only one image at a time can be saved, and only to a file")
+        raise Unimplemented(_LIMITS, hint="write it to a file with -o")
     name = next(iter(images[0].names), "")
     with replacing(path) as file:  # skopeo takes an empty file for none
         _copy(f"{_storage(client)}@{images[0].known[-1]}", f"{form}-archive:{file.name}:{name}")
@@ -33,21 +35,15 @@ def save(client: CriClient, images: Sequence[Image], path: str, form: str) -> No
 
 def load(client: CriClient, path: str, name: str) -> str:
     """Load the image of an archive and return its name; ``name`` is for one without."""
-    if path == "-":
-        raise Unimplemented("on CRI-O, only files can be loaded", hint="name one with -i")
-    with opened(path) as members:
-        lists = {
-            member.name: b"".join(member.pieces)
-            for member in members
-            if member.name in LISTS and member.size_bytes <= DOCUMENT_LIMIT_BYTES
-        }
-    images = listed(lists)
-    names = [known for image in images for known in image.names] or [name]
-    if len(images) != 1 or len(names) > 1 or not names[0]:
-        raise Unimplemented(
-            "on CRI-O, only an archive of one image with one name can be loaded",
-            hint="--name names an image without a name",
-        )
+    lists = {}
+    if path != "-":
+        with opened(path) as members:
+            for member in members:
+                if member.name in LISTS and member.size_bytes <= DOCUMENT_LIMIT_BYTES:
+                    lists[member.name] = b"".join(member.pieces)
+    names = [known for image in listed(lists) for known in image.names] or [name]
+    if len(names) != 1 or not names[0]:
+        raise Unimplemented(_LIMITS, hint="name a file with -i, and an image with --name")
     target = checked_name(names[0])
     form = "oci-archive" if "index.json" in lists else "docker-archive"
     source = f"{'oci' if os.path.isdir(path) else form}:{Path(path).absolute()}"
@@ -70,12 +66,13 @@ def _storage(client: CriClient) -> str:
 
 def _copy(source: str, target: str) -> None:
     words = ["skopeo", "copy", "--quiet", source, target]
-    if shutil.which("skopeo") is None:
+    try:
+        done = subprocess.run(words, check=False, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    except FileNotFoundError:
         raise Unimplemented(
             "CRI-O needs skopeo for this, which is not installed here",
             hint=f"with it: {shlex.join(words)}",
-        )
-    done = subprocess.run(words, check=False, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        ) from None
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise PycrictlError(f"skopeo failed: {lines[-1] if lines else done.returncode}")

@@ -28,20 +28,17 @@ from pycrictl.base import noderoot
 from pycrictl.base.errors import ConfigError, reason_of
 from pycrictl.base.foreign import mapping, mappings, parse, parsed, text, texts
 from pycrictl.base.processes import environ_of
-from pycrictl.base.units import escape, format_duration, quote
+from pycrictl.base.units import escape, quote
 from pycrictl.node.kubelet import Kubelet, find_kubelet, read_document
 from pycrictl.pulls.reference import DEFAULT_HOST, Reference
 
-PROGRAM_S: Final = 60.0
+_PROGRAM_S: Final = 60.0
 """Time limit of a credential helper or plugin; the kubelet's."""
 
-SECRET_CHARS: Final = 1 << 20
-
+_SECRET_CHARS: Final = 1 << 20
 _DOCKER_HUB: Final = "https://index.docker.io/v1/"
 _KEYS: Final = ("username", "password", "auth", "identitytoken", "registrytoken")
-_HELPER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _KUBELET_ROOT: Final = "/var/lib/kubelet"
-_API: Final = "credentialprovider.kubelet.k8s.io/"
 _log = logging.getLogger("pycrictl.registries")
 
 
@@ -82,7 +79,7 @@ def credentials_of(auth: cri_pb2.AuthConfig) -> Credentials | None:
 
 def credentials_in(entry: Mapping[str, Any]) -> Credentials | None:
     """Return the credentials in an entry of a file or of containerd's settings."""
-    return _credentials(*(text(entry.get(key), SECRET_CHARS) for key in _KEYS))
+    return _credentials(*(text(entry.get(key), _SECRET_CHARS) for key in _KEYS))
 
 
 def _credentials(username: str, password: str, auth: str, *tokens: str) -> Credentials | None:
@@ -154,9 +151,6 @@ class Keyring:
                 self._warn(exc.message)
 
 
-# Files, and credential helpers
-
-
 def login_in(
     path: str, name: str, reference: Reference, *, is_given: bool = False, runs_helpers: bool = True
 ) -> Login | None:
@@ -166,22 +160,32 @@ def login_in(
         path: the file, as this process sees it.
         name: its name for people.
         is_given: the user named it, so it must be readable.
-        runs_helpers: it may name credential helpers, which the kubelet's must not.
+        runs_helpers: it may name credential helpers (docker/docker-credential-helpers), which the
+            kubelet's must not.
 
     Raises:
         ConfigError: what a user has to know of the file, or of a helper that it names.
     """
-    document, reason = None, "it is not a JSON object"
     try:
-        document = parse(noderoot.read_named(path))
-    except OSError as exc:
+        document = mapping(parse(noderoot.read_named(path)))
+    except (OSError, ValueError) as exc:
+        if not is_given:
+            return None
         reason = reason_of(exc)
-    except ValueError:
-        pass
-    if not isinstance(document, dict) and is_given:
-        raise ConfigError(f"cannot read {quote(name, 4096)}: {reason}")
-    if runs_helpers and (login := _of_helper(mapping(document), name, reference)) is not None:
-        return login
+        raise ConfigError(f"cannot read {quote(name, 4096)}: {reason}") from None
+    helpers = mapping(document.get("credHelpers"))
+    key = fitting(helpers, reference)
+    helper = text(helpers.get(key)) or text(document.get("credsStore"))
+    if helper and runs_helpers:
+        program = f"docker-credential-{helper}"
+        server = key or (_DOCKER_HUB if reference.host == DEFAULT_HOST else reference.host)
+        answer = _answer(f"the credential helper {quote(program)}", [program, "get"], server)
+        username, secret = (text(answer.get(key), _SECRET_CHARS) for key in ("Username", "Secret"))
+        entry = {"username": username, "password": secret}
+        if username == "<token>":
+            entry = {"identitytoken": secret}
+        if login := _login({reference.host: entry}, f"{program} (of {name})", reference):
+            return login
     return _login(mapping(document, "auths"), name, reference)
 
 
@@ -191,26 +195,6 @@ def _login(auths: Mapping[str, Any], origin: str, reference: Reference) -> Login
     where = f"none in {origin}" if credentials is None else origin
     _log.debug("credentials for %s: %s", reference.name, where)
     return None if credentials is None else Login(credentials, origin)
-
-
-def _of_helper(document: Mapping[str, Any], name: str, reference: Reference) -> Login | None:
-    """Ask the ``docker-credential-HELPER`` that a file names (docker/docker-credential-helpers)."""
-    helpers = mapping(document.get("credHelpers"))
-    key = fitting(helpers, reference)
-    helper = text(helpers.get(key)) or text(document.get("credsStore"))
-    if not helper:
-        return None
-    program = f"docker-credential-{helper}"
-    what = f"the credential helper {quote(program)}"
-    if not _HELPER.fullmatch(helper):
-        raise ConfigError(f"{what}: its name is invalid")
-    server = key or (_DOCKER_HUB if reference.host == DEFAULT_HOST else reference.host)
-    answer = _answer(what, [program, "get"], server)
-    username, secret = (text(answer.get(key), SECRET_CHARS) for key in ("Username", "Secret"))
-    entry = {"username": username, "password": secret} if username else {}
-    if username == "<token>":
-        entry = {"identitytoken": secret}
-    return _login({reference.host: entry}, f"{program} (of {name})", reference)
 
 
 def _answer(
@@ -223,20 +207,14 @@ def _answer(
     """
     try:
         done = subprocess.run(
-            words, input=question.encode(), capture_output=True, timeout=PROGRAM_S, env=environ
+            words, input=question.encode(), capture_output=True, timeout=_PROGRAM_S, env=environ
         )
-    except subprocess.TimeoutExpired:
-        raise ConfigError(f"{what} did not end within {format_duration(PROGRAM_S)}") from None
-    except (OSError, ValueError) as exc:  # a path may hold a NUL
-        reason = reason_of(exc)
-        raise ConfigError(f"{what} cannot be run: {reason}") from None
+    except (OSError, ValueError, subprocess.TimeoutExpired) as exc:
+        raise ConfigError(f"{what} cannot be run: {escape(reason_of(exc))}") from None
     said = (done.stderr or done.stdout).decode(errors="replace").strip().partition("\n")[0]
     if done.returncode and "credentials not found" not in said.lower():  # a helper's words
         raise ConfigError(f"{what} failed ({done.returncode}): {escape(said[:200])}")
     return parsed(done.stdout)
-
-
-# The kubelet's
 
 
 def _of_kubelet(reference: Reference) -> Iterator[Login | None]:
@@ -248,38 +226,36 @@ def _of_kubelet(reference: Reference) -> Iterator[Login | None]:
         if os.path.exists(local := noderoot.locate(path)):
             yield login_in(local, path, reference, runs_helpers=False)
             break  # the kubelet reads the first
-    if not (kubelet.provider_config and kubelet.provider_bin_dir):
-        return
-    if noderoot.directory() != "/":
-        place = f"the kubelet's plugins ({kubelet.provider_config})"
-        raise ConfigError(f"{place} are not run from another root")
     config = Path(kubelet.provider_config)
-    for file in sorted(config.iterdir()) if os.path.isdir(config) else [config]:
-        try:
-            providers = mappings(read_document(str(file)).get("providers"))
-        except OSError as exc:
-            raise ConfigError(f"cannot read {quote(str(file), 4096)}: {exc.strerror}") from None
-        for provider in providers:
+    if not (kubelet.provider_config and kubelet.provider_bin_dir) or noderoot.directory() != "/":
+        return  # plugins run on the node itself only
+    try:
+        files = sorted(config.iterdir()) if config.is_dir() else [config]
+        documents = [read_document(str(file)) for file in files]
+    except OSError as exc:
+        reason = reason_of(exc)
+        raise ConfigError(f"cannot read {quote(str(config), 4096)}: {reason}") from None
+    for document in documents:
+        for provider in mappings(document.get("providers")):
             # Those that need the token of a service account are left out.
-            if fitting(texts(provider.get("matchImages")), reference):
-                if not mapping(provider.get("tokenAttributes")):
-                    yield _of_plugin(kubelet, provider, reference, environ or dict(os.environ))
+            needs_token = bool(mapping(provider.get("tokenAttributes")))
+            if not needs_token and fitting(texts(provider.get("matchImages")), reference):
+                yield _of_plugin(kubelet, provider, reference, environ)
 
 
 def _of_plugin(
     kubelet: Kubelet, provider: Mapping[str, Any], reference: Reference, environ: Mapping[str, str]
 ) -> Login | None:
     """Ask a plugin, whose response may hold for other images too."""
-    name, version = text(provider.get("name")), text(provider.get("apiVersion"))
-    what = f"the kubelet's plugin {quote(name)}"
-    if not name or "/" in name or not version.startswith(_API):
-        raise ConfigError(f"{what}: its name or apiVersion is invalid")
+    name = text(provider.get("name"))
+    question = {
+        "apiVersion": text(provider.get("apiVersion")),
+        "kind": "CredentialProviderRequest",
+        "image": reference.name,
+    }
     variables = mappings(provider.get("env"))
     own = {text(variable.get("name")): text(variable.get("value")) for variable in variables}
-    kind = "CredentialProviderRequest"
-    question = json.dumps({"apiVersion": version, "kind": kind, "image": reference.name})
     words = [f"{kubelet.provider_bin_dir}/{name}", *texts(provider.get("args"))]
-    answer = _answer(what, words, question, {**environ, **own})
-    if answer.get("kind") != "CredentialProviderResponse":
-        raise ConfigError(f"{what} did not answer as a credential provider")
-    return _login(mapping(answer.get("auth")), f"the kubelet's plugin {name}", reference)
+    origin = f"the kubelet's plugin {name}"
+    answer = _answer(origin, words, json.dumps(question), {**os.environ, **environ, **own})
+    return _login(mapping(answer.get("auth")), origin, reference)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class CriO:
     """
 
     def __init__(self, programs: Path, folder: Path, pause: str, registry: str) -> None:
-        self.folder = folder / "crio"
+        self.folder = Path(tempfile.mkdtemp(prefix="crio-", dir=folder))
         self.sockets = self.folder / "run"
         self.sockets.mkdir(parents=True)
         self._write(programs, pause, registry)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import yaml
 
 from pycrictl._proto import cri_pb2
-from tests.e2e.node.kubelet import RUNTIME
+from tests.e2e.node.kubelet import RUNTIME, Pod
 from tests.e2e.node.lab import MIB
 from tests.kube.aggregator import BASE
 from tests.support.manifests import manifests
@@ -158,3 +159,38 @@ def test_a_pull_of_crio(cluster: Cluster, crio: CriO, agents: Agents) -> None:
 
 def status_of(cluster: Cluster) -> dict[str, Any]:
     return dict(cluster.kubectl.document("get", "imagepull", "far.c0")["status"])
+
+
+def test_a_container_of_a_loaded_image(cluster: Cluster, crio: CriO) -> None:
+    """From a containerd by an archive to CRI-O, by skopeo, and back."""
+    lab, archive = cluster.lab, crio.folder / "image.tar"
+    endpoint = f"unix://{crio.sockets}/crio.sock"
+    config = crio.kubelet.pod_config("loaded")
+    config.linux.security_context.namespace_options.pid = cri_pb2.CONTAINER
+    pod = crio.kubelet.run_pod(config)
+    for form in ("oci", "docker"):
+        reference = lab.push(lab.image(f"{form}:1", MIB))
+        lab.node.kubelet.pull(reference)
+        program(lab.node.endpoint, "save", reference, "--format", form, "-o", archive)
+        new = f"registry.example/{form}:2"
+        assert program(endpoint, "load", "-i", archive) == f"{reference}\n"
+        program(endpoint, "tag", reference, new)
+        for name in (reference, new):
+            assert exit_code(crio, pod, name) == 0
+        program(endpoint, "save", new, "--format", form, "-o", archive)
+        assert program(lab.node.endpoint, "load", "-i", archive) == f"{new}\n"
+
+
+def exit_code(crio: CriO, pod: Pod, image: str) -> int:
+    """Run a container of an image to its end."""
+    more = cri_pb2.ContainerConfig(image=cri_pb2.ImageSpec(user_specified_image=image))
+    container = crio.kubelet.create_container(pod, image, ["true"], more=more)
+    crio.kubelet.start_container(container)
+    wait_until(lambda: crio.kubelet.state(container) == cri_pb2.CONTAINER_EXITED)
+    code: int = crio.kubelet.ask("ContainerStatus", container_id=container).status.exit_code
+    return code
+
+
+def program(endpoint: str, *words: str | Path) -> str:
+    whole = [sys.executable, "-m", "pycrictl", "-t", "20s", "-r", endpoint, *words]
+    return subprocess.run(whole, check=True, stdout=subprocess.PIPE, text=True).stdout

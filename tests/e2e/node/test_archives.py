@@ -247,8 +247,8 @@ TWO = written({"config": described(CONFIG), "layers": []})
 @pytest.mark.parametrize(
     ("files", "error"),
     [
-        (layout(layer=LAYER[:-1] + b"x"), "is damaged: its content has another digest"),
-        (layout(layer=b""), "is damaged: its content has another digest"),
+        (layout(layer=LAYER[:-1] + b"x"), "is damaged: its digest is another"),
+        (layout(layer=b""), "is damaged: its digest is another"),
         ({k: v for k, v in layout().items() if k != path_of(LAYER)}, "is not complete for"),
         ({k: v for k, v in layout().items() if k != path_of(MANIFEST)}, "is not complete for"),
         (layout({path_of(LYING): LYING}, index=index((LYING, "a:1"))), "not 5 as is claimed"),
@@ -270,7 +270,7 @@ TWO = written({"config": described(CONFIG), "layers": []})
             "two images in the archive are named",
         ),
         ({"blobs/sha256/../../etc/x": b""}, "leads out of the archive"),
-        ({"blobs/x": b""}, "is not named by a digest"),
+        ({"blobs/x": b""}, "no image is in the archive"),
         ({"x": b""}, "no image is in the archive"),
         ({"manifest.json": b'[{"Config":"c.json"}]'}, "is missing from the archive"),
         ({"manifest.json": b'[{"Config":"c.json"}]', "index.json": index()}, "no image is in"),
@@ -283,6 +283,17 @@ def test_hostile_archives(
     assert (done.status, done.stdout) == (1, b"")
     assert error in done.stderr
     assert len(done.stderr.splitlines()) <= 2
+
+
+def test_a_layer_that_cannot_be_unpacked(crictl: Program, nothing_left: None) -> None:
+    layer = b"this is no archive of files"
+    config = written({"rootfs": {"type": "layers", "diff_ids": [digest_of(layer)]}})
+    layers = [described(layer, "layer.v1.tar")]
+    manifest = written({"config": described(config, "config.v1+json"), "layers": layers})
+    files = {path_of(data): data for data in (manifest, config, layer)}
+    files["index.json"] = index((manifest, "a:1"))
+    done = crictl.run("load", "--unpack", stdin=tar(files))
+    assert (done.status, len(done.stderr.splitlines())) == (1, 1)
 
 
 def test_a_huge_manifest(lab: Lab, crictl: Program, nothing_left: None) -> None:

@@ -79,7 +79,7 @@ def test_an_entry_of_a_file(tmp_path: Path, entry: Any, found: Credentials | Non
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(None, "no such file"), ("{", "not a JSON object"), ("[]", "not a JSON")]
+    ("content", "said"), [(None, "no such file"), ("{", "expecting property name")]
 )
 def test_a_file_that_cannot_be_read(tmp_path: Path, content: str | None, said: str) -> None:
     path = tmp_path / "c.json"
@@ -98,7 +98,6 @@ case "$server" in
   token.test) echo '{"Username": "<token>", "Secret": "t"}' ;;
   https://index.docker.io/v1/) echo '{"Username": "hub", "Secret": "h"}' ;;
   none.test) echo 'credentials not found in native keychain'; exit 1 ;;
-  slow.test) exec sleep 60 ;;
   *) echo 'the keychain is locked'; exit 1 ;;
 esac
 """
@@ -136,21 +135,16 @@ def test_credential_helpers(
 
 
 @pytest.mark.parametrize(
-    ("name", "server", "said"),
+    ("name", "said"),
     [
-        ("mine", "locked.test", '"docker-credential-mine" failed (1): the keychain is locked'),
-        ("mine", "slow.test", "did not end within 1s"),
-        ("nosuch", "r.test", "cannot be run: no such file"),
-        ("../x", "r.test", "its name is invalid"),
+        ("mine", '"docker-credential-mine" failed (1): the keychain is locked'),
+        ("nosuch", "cannot be run: no such file"),
     ],
 )
-def test_a_helper_that_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helper: str, name: str, server: str, said: str
-) -> None:
-    monkeypatch.setattr(credentials, "PROGRAM_S", 1.0)
+def test_a_helper_that_fails(tmp_path: Path, helper: str, name: str, said: str) -> None:
     file = write(tmp_path / "c.json", {"credsStore": name})
     with pytest.raises(ConfigError) as caught:
-        login_in(file, "c", parse(f"{server}/a"))
+        login_in(file, "c", parse("locked.test/a"))
     assert said in caught.value.message
 
 
@@ -164,7 +158,7 @@ def test_the_kubelets_file_runs_no_helpers(tmp_path: Path, helper: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "environ", "file", "is_found"),
+    ("flags", "environ", "file", "is_used"),
     [
         ({}, {}, "/run/containers/0/auth.json", True),
         ({}, {}, "/root/.config/containers/auth.json", True),
@@ -176,13 +170,13 @@ def test_the_kubelets_file_runs_no_helpers(tmp_path: Path, helper: str) -> None:
     ],
 )
 def test_the_logins_of_crio(
-    tmp_path: Path, flags: dict[str, str], environ: dict[str, str], file: str, is_found: bool
+    tmp_path: Path, flags: dict[str, str], environ: dict[str, str], file: str, is_used: bool
 ) -> None:
     write(tmp_path / "conf.d/1.conf", '[crio.image]\nglobal_auth_file = "/of-conf.json"\n')
     write(tmp_path / file.lstrip("/"), {"auths": {"r.test": AUTH}})
     access = CrioAccess(flags, environ, str(tmp_path))
     (own,) = access.endpoints(IMAGE)
-    assert access.login_for(own, IMAGE, None) == (Login(ME, file) if is_found else None)
+    assert access.login_for(own, IMAGE, None) == (Login(ME, file) if is_used else None)
     given = Login(Credentials("you"), "")
     assert access.login_for(own, IMAGE, given) == given
 
@@ -233,9 +227,8 @@ def test_the_kubelet_of_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert user_of(Keyring([], pytest.fail, of_node=True)) == "home"
     write(tmp_path / "k/config.json", auths("root"))
     assert user_of(Keyring([], pytest.fail, of_node=True)) == "root"
-    warnings: list[str] = []
-    assert user_of(Keyring([], warnings.append, of_node=True), "o.test/a") == ""
-    assert warnings == ["the kubelet's plugins (/p) are not run from another root"]
+    # Plugins run on the node itself only.
+    assert user_of(Keyring([], pytest.fail, of_node=True), "o.test/a") == ""
 
 
 PLUGIN = """#!/bin/sh
@@ -244,7 +237,6 @@ cat >{log}.request
 case "$MODE" in
   fail) echo 'no role' >&2; exit 3 ;;
   odd) echo '[]' ;;
-  slow) exec sleep 60 ;;
   *) cat <<END
 {{"kind": "CredentialProviderResponse", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
  "cacheKeyType": "$1", "cacheDuration": "0s",
@@ -320,21 +312,21 @@ def test_plugins_that_are_not_run(plugins: Plugins, more: dict[str, Any]) -> Non
     assert plugins.runs() == 0
 
 
+def test_a_plugin_that_knows_nothing(plugins: Plugins) -> None:
+    plugins.configure("odd")
+    assert plugins.keyring.find(IMAGE) is None
+
+
 @pytest.mark.parametrize(
     ("mode", "more", "said"),
     [
-        ("fail", {}, '"ecr" failed (3): no role'),
-        ("odd", {}, "did not answer as a credential provider"),
-        ("slow", {}, "did not end within 1s"),
+        ("fail", {}, "the kubelet's plugin ecr failed (3): no role"),
         ("me", {"name": "nosuch"}, "cannot be run: no such file or directory"),
-        ("me", {"name": "../bin/ecr"}, "its name or apiVersion is invalid"),
-        ("me", {"apiVersion": "v1"}, "its name or apiVersion is invalid"),
     ],
 )
 def test_a_plugin_that_fails_is_a_warning(
-    plugins: Plugins, monkeypatch: pytest.MonkeyPatch, mode: str, more: dict[str, Any], said: str
+    plugins: Plugins, mode: str, more: dict[str, Any], said: str
 ) -> None:
-    monkeypatch.setattr(credentials, "PROGRAM_S", 1.0)
     plugins.configure(mode, **more)
     assert plugins.keyring.find(IMAGE) is None
     (warning,) = plugins.warnings
