@@ -1,16 +1,15 @@
 """The proxy's CRI server: calls are forwarded to the runtime, or answered here.
 
-Unary methods of the CRI are forwarded as unary, all others as one request with a stream of answers,
-which also fits unary methods of newer versions. Messages are forwarded as the client's bytes, so
-new methods and fields pass through as well; metadata, deadlines, cancellation and statuses are
-forwarded, too.
+Unary methods of the CRI are forwarded as unary, all others as streams of bytes, which fit every
+kind. Messages are forwarded as the client's bytes, so new methods and fields pass through as well;
+metadata, deadlines, cancellation and statuses are forwarded, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -168,30 +167,31 @@ class CriServer(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(serve)
 
     def _stream(self, path: str) -> grpc.RpcMethodHandler[Any, Any]:
-        async def serve(request: bytes, context: Any) -> None:
-            metadata, timeout_s = (
-                _passed_on(context.invocation_metadata()),
-                context.time_remaining(),
+        async def serve(requests: AsyncIterator[bytes], context: Any) -> None:
+            stream = self._upstream.stream(
+                path,
+                requests,
+                metadata=_passed_on(context.invocation_metadata()),
+                timeout_s=context.time_remaining(),
             )
-            call = self._upstream.stream(path, request, metadata=metadata, timeout_s=timeout_s)
             task, answer = self._begun(path), _GIVEN_UP
             try:
-                if first := tuple(await call.initial_metadata() or ()):
-                    await context.send_initial_metadata(first)
-                with suppress(aio.AioRpcError):
-                    async for message in call:
-                        await context.write(message)
-                answer = await self._upstream.end(call)
+                async with stream as call:
+                    if first := tuple(await call.initial_metadata() or ()):
+                        await context.send_initial_metadata(first)
+                    with suppress(aio.AioRpcError):
+                        async for message in call:
+                            await context.write(message)
+                    answer = await self._upstream.end(call)
             except asyncio.CancelledError:
                 if not self._is_stopping:
                     raise
                 answer = STOPPING
             finally:
-                call.cancel()
                 self._ended(task, answer.code)
             await _end(context, answer)
 
-        return grpc.unary_stream_rpc_method_handler(serve)
+        return grpc.stream_stream_rpc_method_handler(serve)
 
     def _begun(self, path: str) -> asyncio.Task[Any]:
         task = asyncio.current_task()

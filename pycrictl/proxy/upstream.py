@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote
@@ -35,6 +35,9 @@ _OPTIONS: Final = (
     ("grpc.max_metadata_size", limits.HEADER_LIST_BYTES),
     ("grpc.absolute_max_metadata_size", limits.HEADER_LIST_BYTES),
 )
+_ONE_REQUEST_S: Final = 0.02
+"""How long to wait after the first request for the stream to end, in case it is the only one."""
+
 _UNREACHED: Final = "failed to connect to all addresses"
 _ERRNO: Final = re.compile(r" \(\d+\)$")
 
@@ -140,12 +143,40 @@ class Upstream:
             request.path, request.message, metadata=request.metadata, timeout_s=timeout_s
         )
 
-    def stream(
-        self, method: str, request: bytes, *, metadata: Metadata, timeout_s: float | None
-    ) -> Any:
-        """Begin a call with a stream of answers; return gRPC's call, whose messages are bytes."""
-        begin: Any = self._channel.unary_stream(method)
-        return begin(request, timeout=timeout_s, metadata=metadata)
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        requests: AsyncIterator[bytes],
+        *,
+        metadata: Metadata = (),
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[Any]:
+        """Make a call of any kind, and yield gRPC's call object; its messages are bytes."""
+        terms = {"timeout": timeout_s, "metadata": metadata}
+        first = await anext(requests, None)
+        tasks = [asyncio.create_task(_next(requests))]
+        call: Any = None
+        try:
+            if first is not None:
+                await asyncio.wait(tasks, timeout=_ONE_REQUEST_S)
+            # If a message can no longer be written because the call has ended, gRPC reports that
+            # as the call's end. So a single message is sent as a unary request: its end is then the
+            # runtime's, such as UNIMPLEMENTED.
+            begin: Any
+            if first is not None and tasks[0].done() and tasks[0].result() is None:
+                begin = self._channel.unary_stream(method)
+                call = begin(first, **terms)
+            else:
+                begin = self._channel.stream_stream(method)
+                call = begin(**terms)
+                tasks.append(asyncio.create_task(_send(call, first, tasks[0], requests)))
+            yield call
+        finally:
+            for task in tasks:
+                task.cancel()
+            if call is not None:
+                call.cancel()
 
     async def end(self, call: Any) -> Answer:
         first, last = await call.initial_metadata(), await call.trailing_metadata()
@@ -155,3 +186,23 @@ class Upstream:
             message = f"pycrictl proxy: {runtime_name(self.path)} cannot be reached: {reason}"
         number = code.value[0] if code else INTERNAL
         return Answer(number, message, None, tuple(first or ()), tuple(last or ()))
+
+
+async def _next(requests: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(requests, None)
+
+
+async def _send(
+    call: Any,
+    first: bytes | None,
+    second: asyncio.Task[bytes | None],
+    requests: AsyncIterator[bytes],
+) -> None:
+    with suppress(aio.AioRpcError, asyncio.InvalidStateError):
+        if first is not None:
+            await call.write(first)
+        request = await second
+        while request is not None:
+            await call.write(request)
+            request = await anext(requests, None)
+        await call.done_writing()

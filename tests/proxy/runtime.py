@@ -48,6 +48,8 @@ class Runtime(grpc.GenericRpcHandler):
         self._stack = ExitStack()
         unary: Any = grpc.unary_unary_rpc_method_handler
         stream: Any = grpc.unary_stream_rpc_method_handler
+        conversation: Any = grpc.stream_stream_rpc_method_handler
+        join: Any = grpc.stream_unary_rpc_method_handler
         self._methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             "Echo": unary(lambda request, context: request),
             "Large": unary(lambda request, context: bytes(int(request))),
@@ -58,6 +60,9 @@ class Runtime(grpc.GenericRpcHandler):
             "Count": stream(lambda request, context: (b"%d" % n for n in range(int(request)))),
             "Events": stream(self._events),
             "Flood": stream(self._flood),
+            "Join": join(lambda requests, context: b",".join(requests)),
+            "Chat": conversation(lambda requests, context: (b"<%b>" % each for each in requests)),
+            "HangUp": conversation(_hang_up),
         }
 
     def start(self) -> None:
@@ -108,6 +113,11 @@ def _fail(request: bytes, context: grpc.ServicerContext) -> bytes:
     context.set_details(message)
     context.set_code(next(status for status in grpc.StatusCode if status.value[0] == code))
     return b""
+
+
+def _hang_up(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+    yield next(requests)
+    context.abort(grpc.StatusCode.ABORTED, "enough")
 
 
 class Proxy:

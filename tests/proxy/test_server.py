@@ -8,7 +8,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -39,12 +39,35 @@ from tests.waiting import wait_until
 from tools.torture import http2
 from tools.torture.attacks import Attacker
 
+
+def conversation(channel: grpc.Channel, name: str) -> grpc.StreamStreamMultiCallable[bytes, bytes]:
+    return channel.stream_stream(f"/test.v1.Test/{name}")
+
+
 # Calls that are passed on
 
 
-def test_calls_of_both_kinds(channel: grpc.Channel) -> None:
+def test_calls_of_three_kinds(channel: grpc.Channel) -> None:
     assert unary(channel, "Echo")(b"one") == b"one"
     assert list(stream(channel, "Count")(b"3")) == [b"0", b"1", b"2"]
+    join: grpc.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary("/test.v1.Test/Join")
+    assert join(iter([b"a", b"b", b"c"])) == b"a,b,c"
+
+
+def test_both_sides_of_a_conversation_flow_at_once(channel: grpc.Channel) -> None:
+    answered = threading.Semaphore(1)
+
+    def requests() -> Iterator[bytes]:
+        for n in range(5):
+            assert answered.acquire(timeout=PATIENCE_S), "no answer before the next request"
+            yield b"%d" % n if n else b""
+
+    chat = conversation(channel, "Chat")
+    received = []
+    for response in chat(requests(), timeout=PATIENCE_S):
+        received.append(response)
+        answered.release()
+    assert received == [b"<>", b"<1>", b"<2>", b"<3>", b"<4>"]
 
 
 def test_metadata_goes_both_ways(channel: grpc.Channel) -> None:
@@ -84,6 +107,20 @@ def test_unimplemented_stream_surfaces_at_the_first_receive(channel: grpc.Channe
     error = failure(lambda: next(call))
     assert error.code() is grpc.StatusCode.UNIMPLEMENTED
     assert error.details() == "Method not found!"
+
+
+def test_status_that_ends_a_conversation_early(channel: grpc.Channel) -> None:
+    release = threading.Event()
+
+    def requests() -> Iterator[bytes]:
+        yield b"hello"
+        release.wait(PATIENCE_S)
+
+    call = conversation(channel, "HangUp")(requests())
+    assert next(call) == b"hello"
+    error = failure(lambda: next(call))
+    release.set()
+    assert (error.code(), error.details()) == (grpc.StatusCode.ABORTED, "enough")
 
 
 def test_deadline_is_passed_on_and_none_is_added(channel: grpc.Channel) -> None:
