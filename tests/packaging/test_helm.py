@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from pycrictl import __version__
-from tests.support.charts import CHART, PEM, SAME, VALUES, changes_of, helm, merged, render
+from tests.support.charts import CHART, FILES, PEM, SAME, VALUES, changes_of, helm, merged, render
 from tests.support.manifests import combined, container, leaves, one
 
 
@@ -88,7 +88,11 @@ def test_copies_on_chosen_nodes() -> None:
         ({}, "tls.mode=files needs tls.ca"),
         ({"tls": {"mode": "certManager", "ca": PEM}}, "need tls.mode=files: with certManager"),
         (
-            {"affinity": {"a": 1}, "copies": {"enabled": True, "nodeSelector": {"a": "b"}}},
+            {
+                "tls": FILES,
+                "affinity": {"a": 1},
+                "copies": {"enabled": True, "nodeSelector": {"a": "b"}},
+            },
             "affinity and copies.nodeSelector cannot be combined",
         ),
     ],

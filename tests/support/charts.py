@@ -16,6 +16,7 @@ CHART = Path(__file__).parents[2] / "packaging/helm/pycrictl"
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 ON = {"enabled": True}
 PEM = "-----BEGIN CERTIFICATE-----"
+FILES = dict.fromkeys(("ca", "certificate", "key"), PEM)
 SAME: dict[str, tuple[list[str], dict[str, Any]]] = {
     "ca": (["ca"], {}),
     "copies": (["copies"], {"copies": ON}),
@@ -56,8 +57,9 @@ def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 def helm(
     values: dict[str, Any], files: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run helm with values, among them the PEM of certificates if ``files`` are given."""
-    tls = {**(files or {}), **values.get("tls", {})}
+    """Run helm with values; ``files`` are the PEM of certificates that these do not give."""
+    given = {key: value for key, value in values.get("tls", {}).items() if value}
+    tls = {**(files or {}), **given}
     words = ["template", "pycrictl", str(CHART), "--namespace", "pycrictl", "--values", "-"]
     return subprocess.run(
         [find_helm(), *words],
@@ -71,7 +73,7 @@ def helm(
 
 def render(values: dict[str, Any]) -> list[dict[str, Any]]:
     is_made = values.get("tls", {}).get("mode") == "certManager"
-    done = helm(values, None if is_made else dict.fromkeys(("ca", "certificate", "key"), PEM))
+    done = helm(values, None if is_made else FILES)
     assert done.returncode == 0, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 

@@ -326,7 +326,7 @@ class WatchResponse:
             async with feed.watching():
                 lines = self._first()
                 await response.prepare(request)
-                await _send(response, lines)
+                await send_lines(response, lines)
                 marked_at = time.monotonic()
                 while (now := time.monotonic()) < ends_at:
                     lines = self._lines(feed.store.since(self._version))
@@ -334,7 +334,7 @@ class WatchResponse:
                         marked_at = now
                         if query.wants_bookmarks:
                             lines.append(self._bookmark())
-                    await _send(response, lines)
+                    await send_lines(response, lines)
                     if not lines:
                         await feed.changes.wait(min(ends_at, marked_at + BOOKMARK_S) - now)
         except VersionGone:
@@ -342,7 +342,7 @@ class WatchResponse:
             if not response.prepared:
                 await response.prepare(request)
             status = expired(query.version or str(self._version)).document
-            await _send(response, [_line("ERROR", status)])
+            await send_lines(response, [_line("ERROR", status)])
         await response.write_eof()
         return response
 
@@ -393,7 +393,7 @@ class WatchResponse:
         return _line("BOOKMARK", shown)
 
 
-async def _send(response: web.StreamResponse, lines: list[bytes]) -> None:
+async def send_lines(response: web.StreamResponse, lines: list[bytes]) -> None:
     if lines:
         async with asyncio.timeout(SEND_S):
             await response.write(b"".join(lines))

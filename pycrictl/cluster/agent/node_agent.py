@@ -83,7 +83,9 @@ class Agent:
         self.access = Access(self.api, settings.node, self.peers.own_user)
         cluster = Cluster(self.api, self.pulls, self.peers, settings.namespaces)
         self.feeds = Feeds(cluster)
-        self.streams = ProgressStreams(self.pulls, self.peers, is_off=not settings.debugs)
+        self.streams = ProgressStreams(
+            self.feeds, self.peers, settings.node, is_off=not settings.debugs
+        )
         self.figures = Figures()
         self.copies = self._own_copies(connect) if settings.spool_dir else None
         copies = CopyRoutes(

@@ -17,10 +17,10 @@ from pycrictl.base.units import escape, format_moment
 from pycrictl.cluster.agent.api.discovery import MAX_TEXT
 from pycrictl.cluster.agent.api.names import GROUP_VERSION, KIND, Document
 from pycrictl.kube.pods import Pod, PodImage
-from pycrictl.pulls.messages import ended, status_of, sums_at_end
+from pycrictl.pulls.messages import status_of
 from pycrictl.pulls.reference import Match, match
 from pycrictl.pulls.sources.endings import REASONS
-from pycrictl.pulls.state import LayerState, Phase, PullState, Sums
+from pycrictl.pulls.state import Phase, PullState, Sums
 
 _NOT_ITS_IMAGE: Final = frozenset(
     {
@@ -50,6 +50,23 @@ class PullPhase(StrEnum):
     @property
     def has_failed(self) -> bool:
         return self in (PullPhase.FAILED, PullPhase.BACK_OFF)
+
+    @property
+    def is_whole(self) -> bool:
+        return self is PullPhase.SUCCEEDED
+
+    @property
+    def of_layers(self) -> Phase:
+        """The phase of a pull whose layers are unknown."""
+        return _OF_LAYERS.get(self, Phase.FAILED)
+
+
+_OF_LAYERS: Final = {
+    PullPhase.QUEUED: Phase.WAITING,
+    PullPhase.PULLING: Phase.DOWNLOADING,
+    PullPhase.EXTRACTING: Phase.EXTRACTING,
+    PullPhase.SUCCEEDED: Phase.DONE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,43 +280,3 @@ def _running_phase(pull: PullState) -> PullPhase:
     if pull.is_queued:
         return PullPhase.QUEUED
     return PullPhase.EXTRACTING if pull.is_extracting else PullPhase.PULLING
-
-
-def wanted(pod: Pod, container: str) -> list[Need]:
-    return [
-        need
-        for need in needs_of(pod)
-        if not container or any(use.container == container for use in need.uses)
-    ]
-
-
-def pulls_of(
-    needs: Sequence[Need], pulls: Sequence[PullState], since_s: float = 0.0
-) -> tuple[list[PullState], bool]:
-    """Return the pulls of some images, and whether one of them is running.
-
-    Pulls that ended before ``since_s``, when the client began to watch, are returned as present.
-    """
-    shown: list[PullState] = []
-    runs = False
-    for need in needs:
-        pull = pull_for(need, pulls)
-        phase = phase_of(need, pull)
-        is_done = phase is PullPhase.SUCCEEDED
-        runs |= pull is not None and not (is_done or phase.has_failed)
-        is_old = pull is not None and not pull.is_running and pull.ended_s < since_s
-        own = replace(pull or PullState(), image=need.image, node="", pods=())
-        if is_done and pull is not None and (is_old or not pull.layers):
-            whole = LayerState(phase=Phase.PRESENT)
-            shown.append(PullState(image=need.image, layers=(whole,)))
-        elif is_done and pull is not None:
-            layers = tuple(ended(pull.layers, Phase.DONE))
-            shown.append(replace(own, layers=layers, sums=sums_at_end(own.sums, is_done=True)))
-        elif pull is not None and pull.layers:
-            shown.append(replace(own, sums=Sums()) if phase.has_failed else own)
-        elif phase.has_failed and need.reason is not None:
-            whole = LayerState(phase=Phase.FAILED)
-            shown.append(replace(own, layers=(whole,), error=error_of(need, None)))
-        elif pull is not None:
-            shown.append(replace(own, layers=(LayerState(phase=Phase.DOWNLOADING),)))
-    return shown, runs

@@ -7,14 +7,13 @@ import base64
 import contextlib
 import ipaddress
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import aiohttp
-from aiohttp.http import HttpProcessingError
 
 from pycrictl.base import foreign
 from pycrictl.base.errors import (
@@ -44,7 +43,6 @@ MAX_VALUES: Final = 300_000
 """The JSON values of an answer: enough for some 2,000 pulls with all their layers."""
 
 MAX_TOKEN_BYTES: Final = 64 * 1024
-SILENCE_S: Final = 60.0
 
 
 class Peers:
@@ -103,20 +101,6 @@ class Peers:
                 if isinstance(document, dict):
                     return document
             raise RemoteProtocolError("its answer is not valid")
-
-    async def lines(
-        self, node: str, host_ip: str, path: str, query: Mapping[str, str]
-    ) -> AsyncGenerator[bytes, None]:
-        """Iterate over the lines that a node's agent streams."""
-        with self._counted():
-            async with contextlib.AsyncExitStack() as stack:
-                async with asyncio.timeout(TIMEOUT_S):
-                    response = await stack.enter_async_context(
-                        self._response(node, host_ip, path, query)
-                    )
-                while line := await _line_of(response.content):
-                    if line.strip():
-                        yield line.strip()
 
     async def close(self) -> None:
         if self._session is not None:
@@ -270,20 +254,6 @@ def subject_of(token: str) -> str:
         return text(parsed(claims).get("sub"))
     except (ValueError, IndexError):
         return ""
-
-
-async def _line_of(stream: aiohttp.StreamReader) -> bytes:
-    """Return the next line of a body, empty at its end."""
-    try:
-        async with asyncio.timeout(SILENCE_S):
-            return await stream.readline()
-    except TimeoutError:
-        raise DeadlineExceeded("nothing has come for too long") from None
-    except (ValueError, HttpProcessingError):
-        raise RemoteProtocolError("a line is too long") from None
-    except (aiohttp.ClientError, OSError) as exc:
-        reason = escape(str(getattr(exc, "strerror", None) or exc).lower()[:TEXT_LIMIT])
-        raise ConnectError(f"the connection broke off: {reason}") from None
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> PycrictlError:

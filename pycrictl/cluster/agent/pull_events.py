@@ -24,7 +24,7 @@ from pycrictl.cluster.agent.objects import (
 from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential
 from pycrictl.kube.events import LOOK_S, TIMEOUT_S, EventRecorder, PodPullState
-from pycrictl.pulls.state import Phase, PullState, Sums
+from pycrictl.pulls.state import PullState, Sums
 from pycrictl.pulls.words import event_text
 
 if TYPE_CHECKING:
@@ -32,13 +32,7 @@ if TYPE_CHECKING:
 
 IDLE_S: Final = 60.0
 
-_PHASES: Final = {
-    PullPhase.QUEUED: Phase.WAITING,
-    PullPhase.PULLING: Phase.DOWNLOADING,
-    PullPhase.EXTRACTING: Phase.EXTRACTING,
-    PullPhase.SUCCEEDED: Phase.DONE,
-}
-_BEGINNINGS: Final = _PHASES.keys() - {PullPhase.SUCCEEDED}
+_BEGINNINGS: Final = (PullPhase.QUEUED, PullPhase.PULLING, PullPhase.EXTRACTING)
 """The phases that start an Event; failures and back-offs are in the kubelet's own Events."""
 
 
@@ -75,7 +69,7 @@ def state_of(need: Need, pull: PullState | None) -> PodPullState:
         phase,
         lambda took_s: event_text(
             need.image,
-            _PHASES.get(phase, Phase.FAILED),
+            phase.of_layers,
             took_s,
             pull.sums if pull is not None else Sums(),
             place=f"{ordinal(place)} in line" if place else "",

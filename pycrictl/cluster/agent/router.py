@@ -46,7 +46,6 @@ from pycrictl.cluster.agent.api.answers import (
 )
 from pycrictl.cluster.agent.api.discovery import DOCUMENTS
 from pycrictl.cluster.agent.api.names import (
-    DEBUGGING_OFF,
     Refusal,
     is_name,
     not_found,
@@ -55,8 +54,8 @@ from pycrictl.cluster.agent.api.names import (
 from pycrictl.cluster.agent.cluster import Cluster, Scope
 from pycrictl.cluster.agent.copies.routes import CopyRequest, CopyRoutes
 from pycrictl.cluster.agent.feed import Feeds, WatchResponse
-from pycrictl.cluster.agent.objects import pod_of, wanted
-from pycrictl.cluster.agent.streaming import LONGEST_S, PLAIN_S, ProgressStreams
+from pycrictl.cluster.agent.objects import pod_of
+from pycrictl.cluster.agent.streaming import ProgressStreams
 
 OF_KUBELET: Final = "imagePullProgress"
 """Path prefix of the routes proposed for the kubelet (KEP-5334)."""
@@ -194,8 +193,7 @@ class Router:
     async def _kubelet(self, call: ApiCall, words: list[str]) -> web.StreamResponse:
         """Answer as a kubelet would (KEP-5334); its ``podID`` is the pod's name."""
         user = await self._access.node_proxy(call.request)
-        if self._streams.is_off:
-            raise Refusal(405, DEBUGGING_OFF)
+        self._streams.check()
         if len(words) not in (2, 3):
             raise _no_such_resource()
         call.check_get()
@@ -203,8 +201,10 @@ class Router:
         namespace, name, container = (*words, query.container)[:3]
         if not (is_name(namespace) and is_name(name)):
             raise pod_not_found(name)
-        pod = await self._streams.find(namespace, name)
-        if container and not wanted(pod, container):
+        pod = await self._cluster.pod(namespace, name)
+        if pod.node != self._cluster.node:
+            raise pod_not_found(name)
+        if container and container not in {image.container for image in pod.images}:
             raise Refusal(404, f'container "{container}" not found in pod "{name}"')
         with self._counted(user):
             return await self._streams.serve(
@@ -220,16 +220,12 @@ class Router:
             case ["namespaces", namespace, "pods", name, names.COPIES, *rest]:
                 asked = CopyRequest(request, namespace, name, rest, given)
                 return await self._copies.answer_peer(asked)
-        query = parse_query(given)
-        match words:
             case ["pulls"]:
+                if "stream" in given:
+                    self._streams.check()
                 scope = Scope(given.get("namespace", ""), given.get("pod", ""))
                 objects = await self._cluster.of_own_node(scope)
                 return respond({"items": objects})
-            case ["pods", namespace, name, "imagepullprogress"]:
-                pod = await self._streams.find(namespace, name)
-                limit_s = float(min(query.timeout_s or PLAIN_S, LONGEST_S))
-                return await self._streams.serve_own(request, pod, query.container, limit_s)
         raise _no_such_resource()
 
     # For the front proxy

@@ -188,10 +188,3 @@ def test_objects_of_pods_of_other_nodes(cluster: Cluster, lost: Agent) -> None:
     items = {one["metadata"]["name"]: one for one in ask(cluster).document["items"]}
     assert items.keys() == {"web.main", "db.main"}
     assert items["web.main"]["spec"]["nodeName"] == "n1"
-
-
-def test_records_that_are_none(cluster: Cluster, lost: Agent) -> None:
-    say(lost, b'\x1b[2J\n{"image":"\x1b"}\n5\n{"image":"b","x":NaN}\n{"image":"a","total":2}\n')
-    found = cluster.get("namespaces/default/pods/db/imagepullprogress")
-    assert [json.loads(line)["image"] for line in found.content.splitlines()] == ["a"]
-    assert found.content.decode().replace("\n", "").isprintable()

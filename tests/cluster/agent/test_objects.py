@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +15,8 @@ from pycrictl.cluster.agent.api.answers import age, cells, parse_fields, parse_q
 from pycrictl.cluster.agent.api.discovery import IMAGE_PULL
 from pycrictl.cluster.agent.api.names import NAME
 from pycrictl.cluster.agent.feed import ObjectStore, VersionGone
-from pycrictl.cluster.agent.objects import PullPhase, is_waiting, objects_of, pulls_of, wanted
+from pycrictl.cluster.agent.objects import PullPhase, is_waiting, objects_of
+from pycrictl.cluster.agent.streaming import pulls_of
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.messages import MAX_LAYERS, SUMS
 from pycrictl.pulls.state import LayerState, Phase, PullState
@@ -88,13 +90,6 @@ def test_a_pod_that_ended_does_not_wait(phase: str, state: dict[str, Any]) -> No
     assert status(pod(state=RUNNING, phase=phase), wants_all=True)["phase"] == "Succeeded"
 
 
-def test_a_pull_that_failed_for_a_pod_that_ended_is_not_reported_as_done() -> None:
-    evicted = wanted(pod(state=BACK_OFF, phase="Failed"), "")
-    failed = pull(layer("failed", 5, error="reset"), is_running=False)
-    (shown,), runs = pulls_of(evicted, [failed])
-    assert (shown.has_failed, shown.error, runs) == (True, "reset", False)
-
-
 def test_until_bytes_arrive_the_last_error_stays() -> None:
     begun = pull(layer("downloading"))
     for attempt in (begun, pull(layer("waiting")), PullState(image=IMAGE)):
@@ -122,7 +117,6 @@ def test_while_an_init_container_runs_nothing_is_waited_for() -> None:
     found = objects_of([running], (), "n1", wants_all=True)
     phases = {one["metadata"]["name"]: one["status"]["phase"] for one in found}
     assert phases == {"web.first": "Succeeded", "web.side": "Waiting"}
-    assert pulls_of(wanted(running, ""), ()) == ([], False)
     over = with_init({"terminated": {"exitCode": 0}}, image="registry.test/init:1")
     found = objects_of([over], (), "n1")
     assert [one["metadata"]["name"] for one in found] == ["web.main", "web.side"]
@@ -186,20 +180,23 @@ def test_an_image_that_another_pod_pulled() -> None:
     theirs = pull(layer("done", 100), is_running=False)
     shown = status(late, theirs)
     assert (shown["phase"], shown["percent"], "sums" in shown) == ("Succeeded", 100, False)
-    found, runs = pulls_of(wanted(late, ""), [theirs])
-    assert found == [PullState(image=IMAGE, layers=(LayerState(phase=Phase.PRESENT),))]
-    assert not runs
+    assert streamed(late, theirs) == [PRESENT]
     failed = pull(layer("failed", 5, error="reset"), is_running=False)
     assert status(late, failed)["phase"] == "Waiting"
 
 
+def streamed(pods: Pod, *pulls: PullState, present: Sequence[str] = ()) -> list[PullState]:
+    return pulls_of(objects_of([pods], pulls, "n1", wants_all=True), present)
+
+
+PRESENT = PullState(image=IMAGE, layers=(LayerState(phase=Phase.PRESENT),))
+
+
 def test_what_had_arrived_before_somebody_watched() -> None:
     done = pull(layer("done", 100), is_running=False)
-    needs = wanted(pod(), "")
-    (shown,), _ = pulls_of(needs, [done], NOW_S + 1)
-    assert shown == PullState(image=IMAGE, layers=(LayerState(phase=Phase.PRESENT),))
-    (shown,), _ = pulls_of(needs, [done], NOW_S - 1)
-    assert [(one.phase, one.total) for one in shown.layers] == [("done", 100)]
+    assert streamed(pod(), done, present=[IMAGE]) == [PRESENT]
+    (shown,) = streamed(pod(), done)
+    assert [(part.phase, part.total) for part in shown.layers] == [("done", 100)]
 
 
 def test_why_it_failed() -> None:
@@ -223,24 +220,18 @@ def test_one_object_for_each_image_of_a_pod() -> None:
         "web.a": ["a", "c"],
     }
     assert len({one["metadata"]["uid"] for one in objects}) == 2
-    assert [need.image for need in wanted(found, "c")] == ["x:1"]
 
 
 def test_records() -> None:
-    needs = wanted(pod(), "")
-    running = pull(layer("downloading", 40))
-    (shown,), runs = pulls_of(needs, [running])
-    assert runs
-    assert [(one.name, one.progress, one.phase) for one in shown.layers] == [
+    (shown,) = streamed(pod(), pull(layer("downloading", 40)))
+    assert [(part.name, part.progress, part.phase) for part in shown.layers] == [
         ("sha256:a", 40, "downloading")
     ]
-    (shown,), runs = pulls_of(
-        wanted(pod(state=RUNNING), ""), [pull(layer("extracting", 100), is_running=False)]
-    )
-    assert not runs
-    assert [(one.phase, one.progress) for one in shown.layers] == [("done", 100)]
-    (shown,), runs = pulls_of(wanted(pod(state=FAILED), ""), [])
-    assert (runs, shown.error, shown.has_failed) == (False, "no such host", True)
+    (shown,) = streamed(pod(state=RUNNING), pull(layer("extracting", 100), is_running=False))
+    assert [(part.phase, part.progress) for part in shown.layers] == [("done", 100)]
+    (shown,) = streamed(pod(state=FAILED))
+    assert (shown.error, shown.has_failed) == ("no such host", True)
+    assert streamed(pod()) == []
 
 
 def test_rows() -> None:

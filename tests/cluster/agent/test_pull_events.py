@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.cluster.agent.objects import wanted
+from pycrictl.cluster.agent.objects import needs_of
 from pycrictl.cluster.agent.pull_events import state_of
 from pycrictl.pulls.state import PullState
 from tests.cluster.agent.standing import OWN, Cluster
@@ -42,7 +42,7 @@ from tests.waiting import wait_until
 def test_what_events_say(
     state: dict[str, Any], found: PullState | None, is_over: bool, message: str
 ) -> None:
-    (need,) = wanted(pod(state=state), "")
+    (need,) = needs_of(pod(state=state))
     told = state_of(need, found)
     assert (told.is_over, told.message(4.0)) == (is_over, message)
     assert told.is_warning == (state is FAILED)
