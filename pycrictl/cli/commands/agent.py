@@ -104,7 +104,6 @@ def agent(
             help="Write Events about the pulls of this node; not if its proxy writes them.",
         ),
     ] = False,
-    metrics_listen: service.MetricsListen = None,
     spool_dir: Annotated[
         str,
         typer.Option(
@@ -173,7 +172,6 @@ def agent(
         namespace=peer_namespace or ("" if kubeconfig else own_namespace()),
         namespaces=tuple(options.split_list(namespaces)),
         writes_events=events,
-        metrics_listen=metrics_listen,
         spool_dir=spool_dir,
         spool_limit_bytes=spool_size,
         copy_size_limit_bytes=size_limit_bytes,

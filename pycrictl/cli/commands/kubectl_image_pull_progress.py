@@ -43,8 +43,7 @@ def image_pull_progress(
         typer.Option(
             "--follow",
             "-f",
-            help="Wait for pods that are not scheduled yet, and keep watching when no pull is left,"
-            " until Ctrl-C.",
+            help="Keep watching when no pull is left, until Ctrl-C.",
         ),
     ] = False,
     progress: options.Progress = "auto",

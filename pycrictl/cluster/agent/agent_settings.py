@@ -33,7 +33,6 @@ class AgentSettings:
     debugs: bool = True
     namespaces: tuple[str, ...] = ()
     writes_events: bool = False
-    metrics_listen: Address | None = None
     spool_dir: str = ""
     spool_limit_bytes: int = 0
     copy_size_limit_bytes: int = 0

@@ -37,10 +37,6 @@ UNAUTHENTICATED_BYTES: Final = 96 * 1024
 BACKLOG: Final = 2048
 """Connections that the kernel holds until they have sent data and are accepted."""
 
-MAX_WAITING: Final = 256
-"""How many more may wait for their TLS handshake: each takes no more than a socket."""
-
-ACCEPT_AT_ONCE: Final = 32
 ACCEPT_REST_S: Final = 0.1
 HANDSHAKE_S: Final = 10.0
 FIRST_REQUEST_S: Final = 15.0
@@ -151,7 +147,7 @@ class Listener:
         self,
         handler: Handler,
         address: tuple[str, int],
-        is_trusted: IsTrusted = lambda transport: False,
+        is_trusted: IsTrusted,
     ) -> None:
         self.server = web.Server(self._answer, handler_cancellation=True)
         self.is_trusted = is_trusted
@@ -170,7 +166,7 @@ class Listener:
         host, port = self._socket.getsockname()[:2]
         return host, port
 
-    def open(self, context: ssl.SSLContext | None) -> None:
+    def open(self, context: ssl.SSLContext) -> None:
         """Accept connections, new ones with these TLS settings; open ones keep theirs."""
         self._context = context
         if self._accepting is None:
@@ -200,33 +196,15 @@ class Listener:
         return response
 
     async def _accept(self) -> None:
-        """Accept clients, and serve the latest of the address with the fewest connections first."""
         loop = asyncio.get_running_loop()
-        waiting: list[tuple[socket.socket, str]] = []
-        try:
-            while True:
-                try:
-                    if not waiting:
-                        client, address = await loop.sock_accept(self._socket)
-                        waiting.append((client, str(address[0])))
-                    for _ in range(ACCEPT_AT_ONCE):
-                        client, address = self._socket.accept()
-                        waiting.append((client, str(address[0])))
-                except BlockingIOError:  # no more
-                    pass
-                except OSError:  # out of descriptors, or the client has gone
-                    await asyncio.sleep(ACCEPT_REST_S)
-                for client, _ in waiting[:-MAX_WAITING]:
-                    self.turned_away += 1
-                    client.close()
-                del waiting[:-MAX_WAITING]
-                if waiting:
-                    held = Counter(connection.host for connection in self.unauthenticated)
-                    self._take(*waiting.pop(_next(waiting, held)))
-                await asyncio.sleep(0)  # TLS takes a millisecond: others have their turn
-        finally:
-            for client, _ in waiting:
-                client.close()
+        while True:
+            try:
+                client, address = await loop.sock_accept(self._socket)
+            except OSError:  # out of descriptors, or the client has gone
+                await asyncio.sleep(ACCEPT_REST_S)
+                continue
+            self._take(client, str(address[0]))
+            await asyncio.sleep(0)  # TLS takes a millisecond: others have their turn
 
     def _take(self, client: socket.socket, host: str) -> None:
         if len(self.server.connections) >= MAX_CONNECTIONS:
@@ -251,7 +229,7 @@ class Listener:
                 lambda: connection,
                 client,
                 ssl=context,
-                ssl_handshake_timeout=HANDSHAKE_S if context is not None else None,
+                ssl_handshake_timeout=HANDSHAKE_S,
             )
         except (OSError, ssl.SSLError) as exc:  # not TLS, or too slow
             exc.__traceback__ = None  # a reference cycle: it would keep the 100 KiB of TLS
@@ -267,10 +245,6 @@ class Listener:
     def _trim(self) -> None:
         self._trimming = None
         trim_memory()
-
-
-def _next(waiting: list[tuple[socket.socket, str]], held: Counter[str]) -> int:
-    return min(range(len(waiting)), key=lambda index: (held[waiting[index][1]], -index))
 
 
 def limit_tls_buffers() -> None:

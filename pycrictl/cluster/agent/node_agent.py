@@ -102,9 +102,6 @@ class Agent:
         )
         self.listener = Listener(self.routes.handle, settings.listen, self.access.is_front_proxy)
         self.access.on_authenticated = self.listener.authenticated
-        self._metrics: Listener | None = None
-        if settings.metrics_listen is not None:
-            self._metrics = Listener(self._open_page, settings.metrics_listen)
         self._reflector: Reflector[Trust] = Reflector(
             self.api,
             [f"/api/v1/namespaces/{CONFIG_NAMESPACE}/configmaps"],
@@ -122,8 +119,6 @@ class Agent:
         if self.copies is not None:
             self.copies.start()
         self.listener.open(self._certificates.context(None))
-        if self._metrics is not None:
-            self._metrics.open(None)
         self._reflector.start()
         if self._events is not None:
             self.pulls.hold()
@@ -138,8 +133,6 @@ class Agent:
         if self.copies is not None:
             await self.copies.stop()
         await self.listener.close()
-        if self._metrics is not None:
-            await self._metrics.close()
         await self.feeds.close()
         await self.pulls.close()
         await self.peers.close()
@@ -209,12 +202,6 @@ class Agent:
         if self._reflector.failing_s > UNREACHED_S:
             return f"the API server cannot be asked: {self._reflector.error}"
         return ""
-
-    async def _open_page(self, request: web.BaseRequest) -> web.StreamResponse:
-        name = request.path.removeprefix("/")
-        if request.method != "GET" or name not in ("metrics", "livez", "readyz"):
-            return web.Response(status=404, text="404 not found\n")
-        return await self._page(name)
 
     async def _page(self, name: str) -> web.Response:
         if name == "metrics":

@@ -19,7 +19,6 @@ from pycrictl.base.errors import (
     Unimplemented,
     UpgradeRefused,
 )
-from pycrictl.base.units import plural
 from pycrictl.cluster.agent.api.names import GROUP_VERSION
 from pycrictl.cluster.kubectl import api_errors
 from pycrictl.cluster.kubectl.imagepulls import PullObjects, Wanted
@@ -55,8 +54,6 @@ def watch(
     """
     try:
         selection = find(kubectl, asked)
-        if waiting := selection.wait_for_nodes(forever=pace.follow):
-            sink.note(f"{plural(len(waiting), 'pod')} not scheduled yet, such as {waiting[0]}")
         with KubectlProxy(kubectl, environ) as proxy:
             endings = Endings(Tracker(), sink)
             lists = _Lists(kubectl, proxy, endings.tracker, selection, asked, pace.follow)

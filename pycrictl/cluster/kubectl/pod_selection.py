@@ -10,17 +10,13 @@ from typing import Any, Final, NamedTuple
 
 from pycrictl.base.errors import Denied, NotFound, PycrictlError, UsageError
 from pycrictl.base.foreign import mapping, mappings, text
-from pycrictl.base.units import plural, quote
+from pycrictl.base.units import quote
 from pycrictl.cluster.agent.api.names import is_name
 from pycrictl.cluster.kubectl.program import Kubectl
 from pycrictl.kube.pods import Pod, parse_pod
 
 ALL: Final = "--all-namespaces"
 
-SCHEDULED_S: Final = 3.0
-"""How long to wait for a pod that is not scheduled yet, even without ``-f``."""
-
-_LOOK_S: Final = 1.0
 _REFRESH_S: Final = 2.0
 _OWN_NAMESPACE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
@@ -50,7 +46,11 @@ class Asked(NamedTuple):
 
 
 class PodSelection:
-    """The selected pods; those found by a label selector may change."""
+    """The selected pods; those of label selectors may change.
+
+    Attributes:
+        single: the pod, if one was given by its name.
+    """
 
     def __init__(
         self,
@@ -61,19 +61,14 @@ class PodSelection:
         selectors: Sequence[str],
     ) -> None:
         self.namespace = namespace
-        self.pods = list(pods)
         self._kubectl = kubectl
         self._asked = asked
         self._selectors = list(selectors)
+        self.single = pods[0] if asked.names and not selectors and len(pods) == 1 else None
         self._is_open = not pods and not selectors and not asked.names
         self._known = {(pod.namespace, pod.name) for pod in pods}
         self._strange: set[tuple[str, str]] = set()
-        self._looked_at = time.monotonic()
-
-    @property
-    def single(self) -> Pod | None:
-        named = self._asked.names and not self._selectors
-        return self.pods[0] if named and len(self.pods) == 1 else None
+        self._listed_at = time.monotonic()
 
     def has(self, namespace: str, name: str) -> bool:
         """Return whether a pod is selected; a new one may be recognised later by ``find_new``."""
@@ -86,34 +81,15 @@ class PodSelection:
     def find_new(self) -> bool:
         """List pods again if unknown ones were seen; return whether any of them is selected."""
         now = time.monotonic()
-        if not self._strange - self._known or now - self._looked_at < _REFRESH_S:
+        if not self._strange - self._known or now - self._listed_at < _REFRESH_S:
             return False
-        self._looked_at = now
+        self._listed_at = now
         before = len(self._known)
         with suppress(PycrictlError):  # the watch continues with the known ones
-            self._look()
+            listed = _select(self._kubectl, self.namespace, self._selectors, self._asked.node)
+            self._known |= {(pod.namespace, pod.name) for pod in _pods(listed)}
         self._strange.clear()
         return len(self._known) > before
-
-    def wait_for_nodes(self, *, forever: bool) -> list[Pod]:
-        """Wait until a pod has a node; return the pods that have none."""
-        until = time.monotonic() + SCHEDULED_S
-        while True:
-            waiting = [pod for pod in self.pods if not pod.node]
-            if self._is_open or len(waiting) < len(self.pods) or (not self.pods and forever):
-                return waiting
-            if not forever and time.monotonic() >= until:
-                raise _unscheduled(waiting)
-            time.sleep(_LOOK_S)
-            self._look()
-
-    def _look(self) -> None:
-        if self._selectors:
-            documents = _select(self._kubectl, self.namespace, self._selectors, self._asked.node)
-        else:
-            documents = _documents(self._kubectl, self._asked)
-        self.pods = _pods(documents)
-        self._known |= {(pod.namespace, pod.name) for pod in self.pods}
 
 
 def check_name(what: str, text: str) -> None:
@@ -126,8 +102,12 @@ def find(kubectl: Kubectl, asked: Asked) -> PodSelection:
     if asked.node:
         with suppress(Denied):  # a user may have the right to see pulls, but not nodes
             kubectl.output("get", f"node/{asked.node}", "--output=name")
-    namespace, documents, selectors = _resolve(kubectl, asked)
-    pods = _pods(documents + _select(kubectl, namespace, selectors, asked.node))
+    namespace, documents = resolve(kubectl, asked)
+    named = [document for document in documents if document.get("kind") == "Pod"]
+    selectors = [selector_of(document) for document in documents if document not in named]
+    if asked.selector:
+        selectors.append(asked.selector)
+    pods = _pods(named + _select(kubectl, namespace, selectors, asked.node))
     if asked.names:
         _check_container(asked.container, pods)
     return PodSelection(kubectl, asked, namespace, pods, selectors)
@@ -141,31 +121,6 @@ def resolve(kubectl: Kubectl, asked: Asked) -> tuple[str, list[dict[str, Any]]]:
     documents = _documents(kubectl, asked)
     namespaces = (text(mapping(document, "metadata").get("namespace")) for document in documents)
     return next(filter(None, namespaces), ""), documents
-
-
-def _resolve(kubectl: Kubectl, asked: Asked) -> tuple[str, list[dict[str, Any]], list[str]]:
-    """Return the namespace, the pods given by name, and the label selectors of the others."""
-    namespace, documents = resolve(kubectl, asked)
-    if not asked.names:
-        return namespace, [], [asked.selector] if asked.selector else []
-    pods = [document for document in documents if document.get("kind") == "Pod"]
-    return (
-        namespace,
-        pods,
-        [selector_of(document) for document in documents if document not in pods],
-    )
-
-
-def _unscheduled(pods: Sequence[Pod]) -> PycrictlError:
-    if not pods:
-        return NotFound("no pod is there yet", hint="with -f they are waited for")
-    first = pods[0]
-    what = f"the pod {first} is" if len(pods) == 1 else f"{plural(len(pods), 'pod')} are"
-    return NotFound(
-        f"{what} not scheduled to a node yet, so nothing is being pulled",
-        hint=f"'kubectl describe pod {first.name} -n {first.namespace}' says why; with -f it is"
-        " waited for",
-    )
 
 
 def _documents(kubectl: Kubectl, asked: Asked) -> list[dict[str, Any]]:

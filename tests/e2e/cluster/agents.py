@@ -12,6 +12,7 @@ from typing import Final
 
 from tests.e2e.node.daemon import Daemon
 from tests.kube.aggregator import GROUP
+from tests.serving import believing
 from tests.support.manifests import manifests
 
 from .cluster import START_S, Cluster
@@ -81,7 +82,7 @@ class Agents:
             "--peer-namespace", NAMESPACE, "--log-level", "info",
             "--tls-cert", str(files / "tls.crt"), "--tls-key", str(files / "tls.key"),
             "--peer-ca", str(files / "ca.crt"),
-            *("--metrics-listen", f"{address}:{PORT + 1}", *flags),
+            *flags,
         ]  # fmt: skip
         self._daemons[node] = Daemon(command, self.folder / f"{node}.log")
         self._daemons[node].start(lambda: is_ready(address), timeout_s=START_S)
@@ -143,7 +144,8 @@ def publish(cluster: Cluster, endpoints: Mapping[str, str]) -> None:
 
 def is_ready(address: str) -> bool:
     try:
-        with urllib.request.urlopen(f"http://{address}:{PORT + 1}/readyz", timeout=5) as answer:
+        url = f"https://{address}:{PORT}/readyz"
+        with urllib.request.urlopen(url, timeout=5, context=believing()) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False

@@ -93,7 +93,6 @@ def start(cluster: Cluster, crio: CriO, agents: Agents) -> None:
             "agent",
             *words,
             "--peer-namespace=pycrictl",
-            f"--metrics-listen={OTHER_ADDRESS}:{PORT + 1}",
         ],
         envs=[
             cri_pb2.KeyValue(key="PYTHONPATH", value=bytes(ROOT)),
