@@ -17,7 +17,7 @@ from pycrictl.cluster.agent.objects import PullPhase
 from pycrictl.cluster.agent.peers import Peers
 from pycrictl.kube.pods import Pod
 from pycrictl.pulls.messages import MessageWriter, pull_in_status
-from pycrictl.pulls.state import Phase, PullState
+from pycrictl.pulls.state import LayerState, Phase, PullState
 
 PLAIN_S: Final = 50.0
 """How long a stream that is not a watch lasts: the API server cuts it after 60 s."""
@@ -141,9 +141,10 @@ def pulls_of(objects: Iterable[Document], present: Collection[str]) -> list[Pull
         phase, image, status = _phase(document), document["spec"]["image"], document["status"]
         if phase is PullPhase.WAITING:
             continue
-        pull = PullState(image=image, error=status.get("error", "") if phase.has_failed else "")
+        error = status.get("error", "") if phase.has_failed else ""
         if phase.is_whole and (image in present or not status.get("layers")):
-            pulls.append(pull_in_status({}, pull, Phase.PRESENT))
+            pulls.append(PullState(image=image, layers=(LayerState(phase=Phase.PRESENT),)))
         else:
+            pull = PullState(image=image, error=error)
             pulls.append(pull_in_status(status, pull, phase.of_layers))
     return pulls

@@ -111,7 +111,8 @@ def test_without_a_token_no_other_node_is_known(cluster: Cluster) -> None:
     assert "the token for other agents cannot be read" in found["error"]
 
 
-def test_a_stream_of_another_node(cluster: Cluster) -> None:
+def test_a_stream_of_another_node(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "FRESH_S", 0.0)
     cluster.start("n1")
     other = cluster.start("n2")
     cluster.add_pod("db", node="n2")
