@@ -17,8 +17,7 @@ from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import CredentialOptions, LoginOptions, pull_image, shown
 from pycrictl.cli.results import Results
-from pycrictl.pulls.own.image import SharedLimit
-from pycrictl.pulls.own.many import PullOutcome, images_in, pull_many
+from pycrictl.pulls.own.image import PullOutcome, SharedLimit, images_in, pull_many
 from pycrictl.pulls.own.slots import MAX_LIMIT, default_directory
 from pycrictl.runtime.cri.configurations import load_pod
 from pycrictl.show.render import Table, write_table

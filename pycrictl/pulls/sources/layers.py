@@ -29,9 +29,6 @@ SLOWEST: Final = 4 * 1024
 PATIENCE_STEPS: Final = 4.0
 """How many times as long as the last step the next one may take before the layer has stalled."""
 
-OPENING_S: Final = 0.2
-"""Within this time containerd has opened all layers that it opens at once."""
-
 _SMALLEST_GZIP_BYTES: Final = 18
 
 
@@ -254,8 +251,7 @@ class Layers:
         layer.resumed = min(layer.resumed, layer.progress)
         # containerd 2.x opens all layers at once but downloads only a few at a time; without bytes,
         # a layer is certain to be downloading only once the limit admits all that were opened.
-        is_new = wall_s - ingest.updated_s < OPENING_S
-        is_queued = layer.progress == 0 and (is_new or is_crowded)
+        is_queued = layer.progress == 0 and is_crowded
         is_left_over = not ingest.is_held and ingest.updated_s < self._started_s
         if is_queued or is_left_over:
             layer.phase, layer.idle_s = Phase.WAITING, 0.0

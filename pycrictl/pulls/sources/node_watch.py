@@ -9,10 +9,10 @@ forms:
 2. *A source's own layer*, with what only this source needs: ``Layer`` (``layers``) or
    ``FileLayer`` (``crio.files``). ``pull_names`` finds the image and the pod, ``endings`` the
    reason of a failure.
-3. *``LayerState``*, a part of the ``PullState`` of its image (``pulls.state``). Sources hand them
-   to a ``Tracker`` (``pulls.tracker``), whose ``Course`` adds what time tells: rates, the time
-   left, stalls. Displays (``show.displays``), ``why``, ``top``, the proxy's line, history, metrics
-   and Events, and the agent take it as it is.
+3. *``LayerState``*, a part of the ``PullState`` of its image (``pulls.state``), which a source's
+   ``poll`` returns. Whoever polls hands it to a ``Tracker`` (``pulls.tracker``), whose ``Course``
+   adds what time tells: rates, the time left, stalls. Displays (``show.displays``), ``why``,
+   ``top``, the proxy's line, history, metrics and Events, and the agent take it as it is.
 4. *JSON*, for a reader in another process: a message of the progress stream or an ImagePull object.
    ``pulls.messages`` alone writes and reads it. ``stream_watch`` follows a stream, and
    reconnects after interruptions; ``cluster_watch`` follows a cluster. Both hand the pulls to a
@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import (
@@ -42,7 +42,6 @@ from pycrictl.base.errors import (
     RemoteProtocolError,
     Unavailable,
     Unimplemented,
-    UpgradeRefused,
 )
 from pycrictl.base.units import quote
 from pycrictl.pulls.messages import WHOLE_NODE, pulls_in_line
@@ -81,8 +80,6 @@ if TYPE_CHECKING:
     from pycrictl.runtime.cri.calls.client import CriClient
 
 log = logging.getLogger("pycrictl.progress")
-
-_NOT_OFFERED: Final = (404, 405)
 
 
 def open_stream(client: CriClient, pod_id: str = WHOLE_NODE, container_id: str = "") -> Target:
@@ -150,11 +147,10 @@ class NodeWatch:
         except Unreachable as exc:
             self.sink.note(f"{exc.message}; looking inside the runtime")
         except PycrictlError as exc:
-            is_refused = isinstance(exc, UpgradeRefused) and exc.status in _NOT_OFFERED
             # A runtime that does not support WHOLE_NODE takes it for the ID of a pod.
             is_named = self._sandbox is not None or self._created is not None
             kinds = (Unimplemented,) if is_named else (Unimplemented, Invalid, NotFound)
-            if not is_refused and not isinstance(exc, kinds):
+            if not isinstance(exc, kinds):
                 raise
             log.debug("ImagePullProgress is not offered (%s); looking inside", exc.message)
         return self._watch_inside()

@@ -62,8 +62,7 @@ async def follow(
     forever.
 
     Raises:
-        UpgradeRefused: the response was neither 101 nor 200; 404 and 405 mean that the server
-            does not offer the stream.
+        UpgradeRefused: the response was neither 101 nor 200.
         StreamError: the stream broke off; it may be resumed with a new URL.
     """
     target = parse_url(url) if isinstance(url, str) else url

@@ -13,8 +13,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import ConfigError, Interrupted
-from pycrictl.pulls.own.image import Show, pull
-from pycrictl.pulls.own.many import images_in
+from pycrictl.pulls.own.image import Show, images_in, pull
 from pycrictl.pulls.state import View
 from pycrictl.runtime.cri.calls.client import CriClient
 from tests.cli.streaming_server import progress_streams
