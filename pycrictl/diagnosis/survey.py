@@ -405,7 +405,7 @@ class Survey(Collector):
         pods = self._sources.pods.pods if self._sources.pods is not None else tuple
         failures = Failures(lambda _: journal, pods)
         failures.read(self._wall_s())
-        return [*failures.waiting(), *failures.since(0.0)]
+        return failures.known(0.0)
 
     def _is_present(self, reference: str) -> bool | None:
         with self._optional("image status"):

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import Message
 
-from pycrictl.runtime.cri.calls.client import CriMethod, method
+from pycrictl.runtime.cri.calls.client import Method, method
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class FakeServer:
         details = f"unknown method {name} for service {method(name).path.split('/')[1]}"
         return Status(grpc.StatusCode.UNIMPLEMENTED, details)
 
-    def _arrived(self, called: CriMethod, request: Any, context: grpc.ServicerContext) -> Any:
+    def _arrived(self, called: Method, request: Any, context: grpc.ServicerContext) -> Any:
         remaining_s = context.time_remaining()
         metadata = dict(context.invocation_metadata())
         call = Call(
@@ -178,7 +178,7 @@ class _Handler(grpc.GenericRpcHandler):
         )
 
 
-def _encoded(called: CriMethod, answer: Any, request: Any, context: grpc.ServicerContext) -> bytes:
+def _encoded(called: Method, answer: Any, request: Any, context: grpc.ServicerContext) -> bytes:
     if callable(answer):
         answer = answer(request, context)
     if isinstance(answer, Status):

@@ -150,25 +150,16 @@ class Failures:
         if lines := self.read_journal(wall_s - HISTORY_S):  # else it was too slow
             self._written = from_journal(lines)
 
-    def waiting(self) -> list[Failure]:
-        return [self._with_times(key, failure) for key, failure in from_pods(self.pods()).items()]
-
-    def since(self, wall_s: float) -> list[Failure]:
-        waiting = from_pods(self.pods())
-        owners = {canonical(image.image): str(pod) for pod in self.pods() for image in pod.images}
-        return [
-            self._with_times(key, waiting[key])
-            if key in waiting
-            else failure._replace(pod=owners.get(key, failure.pod))
-            for key, failure in self._written.items()
-            if failure.at_s >= wall_s
-        ]
-
-    def _with_times(self, key: str, failure: Failure) -> Failure:
-        written = self._written.get(key)
-        if written is None:
-            return failure
-        return failure._replace(cause=written.cause, at_s=written.at_s, attempts=written.attempts)
+    def known(self, since_s: float) -> list[Failure]:
+        """Return the failures that pods wait for, and those written since a time."""
+        failures, pods = from_pods(self.pods()), self.pods()
+        owners = {canonical(image.image): str(pod) for pod in pods for image in pod.images}
+        for key, (_, why, at_s, attempts, *_) in self._written.items():
+            if key in failures:
+                failures[key] = failures[key]._replace(cause=why, at_s=at_s, attempts=attempts)
+            elif at_s >= since_s:
+                failures[key] = self._written[key]._replace(pod=owners.get(key, ""))
+        return list(failures.values())
 
 
 def as_text(message: str) -> str:
@@ -228,11 +219,13 @@ class Causes:
         if now >= self._next_read:
             self._next_read = now + READ_AGAIN_S
             self._failures.read(self._clock())
-            failures = [*self._failures.waiting(), *self._failures.since(self._began_s)]
+            failures = self._failures.known(self._began_s)
         if self._read_at is not None and now >= self._read_at:
             self._failures.read(self._clock())
             held, self._held, self._read_at = self._held, [], None
-            written = self._failures.since(self._began_s - JOURNAL_S)
+            since_s = self._began_s - JOURNAL_S
+            known = self._failures.known(since_s)
+            written = [failure for failure in known if failure.at_s >= since_s]
             for pull in held:
                 if not pull.image and written:
                     failures += written

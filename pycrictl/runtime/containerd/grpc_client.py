@@ -11,10 +11,9 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pycrictl._proto.containerd import (
@@ -43,6 +42,7 @@ from pycrictl.runtime.containerd.store import (
     unpacked_estimate,
 )
 from pycrictl.runtime.cri.calls.channel import GrpcCall, GrpcChannel, unix
+from pycrictl.runtime.cri.calls.client import Method, method_of
 from pycrictl.runtime.cri.calls.errmap import to_error
 
 EXPIRY_LABEL: Final = "containerd.io/gc.expire"
@@ -66,25 +66,11 @@ _SERVICES: Final = {
 }  # fmt: skip
 
 
-class _Method(NamedTuple):
-    path: str
-    request_type: type[Message]
-    response_type: type[Message]
-    is_stream: bool
-
-
 @cache
-def _method(name: str) -> _Method:
-    """Return a call by ``SERVICE.METHOD``; a KeyError is a bug of the caller."""
-    service_name, _, method_name = name.partition(".")
-    service = _SERVICES[service_name]
-    described = service.methods_by_name[method_name]
-    return _Method(
-        f"/{service.full_name}/{method_name}",
-        GetMessageClass(described.input_type),
-        GetMessageClass(described.output_type),
-        bool(described.server_streaming),
-    )
+def _method(name: str) -> Method:
+    """Return a call by ``SERVICE.METHOD``."""
+    service, _, call = name.partition(".")
+    return method_of(_SERVICES[service], call)
 
 
 def as_message(blob: Descriptor) -> types_pb2.Descriptor:
@@ -265,7 +251,7 @@ class ContainerdClient:
     ) -> Generator[Any, None, None]:
         if self._channel is None:
             self._channel = unix(self._path)
-        path, _, response_type, is_stream = _method(method)
+        _, path, _, response_type, is_stream = _method(method)
         namespace = (("containerd-namespace", "k8s.io"),)
         call = GrpcCall(
             self._channel,

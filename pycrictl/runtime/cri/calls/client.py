@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
 
+from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import Cancelled, PycrictlError, RemoteProtocolError
@@ -23,11 +25,8 @@ from pycrictl.runtime.cri.calls.redact import call_log, describe
 from pycrictl.streams.wire import codes
 
 
-class CriMethod(NamedTuple):
-    """One call of the runtime or image service; none has a request stream.
-
-    Its name is unique over both services.
-    """
+class Method(NamedTuple):
+    """One call of a service; for a stream of answers, ``is_stream``."""
 
     name: str
     path: str
@@ -36,19 +35,19 @@ class CriMethod(NamedTuple):
     is_stream: bool
 
 
+def method_of(service: ServiceDescriptor, name: str) -> Method:
+    """Return a call of a service by name; a KeyError is a bug of the caller."""
+    call = service.methods_by_name[name]
+    types = GetMessageClass(call.input_type), GetMessageClass(call.output_type)
+    return Method(name, f"/{service.full_name}/{name}", *types, bool(call.server_streaming))
+
+
 @cache
-def method(name: str) -> CriMethod:
-    """Return the call of that name; a KeyError is a bug of the caller."""
+def method(name: str) -> Method:
+    """Return the call of the runtime or image service of that name, unique over both services."""
     for service in cri_pb2.DESCRIPTOR.services_by_name.values():
-        described = service.methods_by_name.get(name)
-        if described is not None:
-            return CriMethod(
-                name=name,
-                path=f"/{service.full_name}/{name}",
-                request_type=getattr(cri_pb2, described.input_type.name),
-                response_type=getattr(cri_pb2, described.output_type.name),
-                is_stream=bool(described.server_streaming),
-            )
+        if name in service.methods_by_name:
+            return method_of(service, name)
     raise KeyError(name)
 
 
