@@ -75,7 +75,7 @@ def test_a_deep_tree(tmp_path: Path) -> None:
 
 # Without root
 
-NOT_ROOT = "the owners of some entries are not kept: only root can do that"
+NOT_ROOT = "not kept: the owner of some entries; the file system or this user cannot"
 
 
 @pytest.mark.root

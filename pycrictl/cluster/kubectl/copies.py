@@ -411,8 +411,7 @@ def _report(answer: dict[str, Any], watch: Watch) -> Summary | None:
     """Report what the node left out; return the summary of the copy, if there is one."""
     result = mapping(answer, "status", "outcome")
     done = outcome.of_status(result) if result else outcome.Outcome()
-    for skipped in done.skipped:
-        watch.on_skip(skipped)
+    done.report(watch.on_skip, watch.note)
     return done.copied
 
 

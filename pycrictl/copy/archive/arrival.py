@@ -135,7 +135,6 @@ class _Arrival:
         is_single = kind is not SourceKind.ARCHIVE
         self._judge = Judge(rules, single=is_single, name=archive.name, pattern=archive.pattern)
         # Only root may give files away.
-        self._has_other_owners = False
         self._keeps_owner = destination.root.default_owner is None and os.geteuid() != 0
         self._held = ExitStack()
         self._stage: Stage | None = None
@@ -185,8 +184,9 @@ class _Arrival:
             self.close()
         except OSError as exc:
             raise self._failure(exc) from exc
-        if self._has_other_owners:
-            self._watch.note("the owners of some entries are not kept: only root can do that")
+        if kinds := " and ".join(sorted(self._stage.unkept)):
+            what = f"the {kinds} of some entries"
+            self._watch.note(f"not kept: {what}; the file system or this user cannot")
         return self._stage.summary
 
     def close(self) -> None:
@@ -216,7 +216,6 @@ class _Arrival:
 
     def _host_owner(self, owner: Owner | None) -> Owner | None:
         if self._keeps_owner:
-            self._has_other_owners |= owner not in (None, (os.geteuid(), os.getegid()))
             return None
         root = self._destination.root
         owner = owner or root.default_owner

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, NamedTuple
 
@@ -98,11 +98,20 @@ class Outcome(NamedTuple):
         failure: why it failed; empty after a success.
         copied: None if the server does not count.
         skipped: entries left out, at most ``MAX_SKIPPED``.
+        note: what else the user should know; empty for nothing.
     """
 
     failure: str = ""
     copied: Summary | None = None
     skipped: tuple[Skipped, ...] = ()
+    note: str = ""
+
+    def report(self, on_skip: Callable[[Skipped], None], note: Callable[[str], None]) -> None:
+        """Report the skipped entries and the note."""
+        for skipped in self.skipped:
+            on_skip(skipped)
+        if self.note:
+            note(self.note)
 
 
 def refusal_codes(exc: Exception) -> tuple[int, int]:
@@ -112,9 +121,11 @@ def refusal_codes(exc: Exception) -> tuple[int, int]:
     return grpc_code, http_status
 
 
-def encode_success(copied: Summary, skipped: Sequence[Skipped]) -> bytes:
+def encode_success(copied: Summary, skipped: Sequence[Skipped], note: str = "") -> bytes:
     """Encode the outcome of a successful copy."""
     status: dict[str, Any] = {"metadata": {}, "status": "Success", "copied": asdict(copied)}
+    if note:
+        status["message"] = note
     causes = [
         {
             "reason": entry.rule,
@@ -177,7 +188,8 @@ def of_status(status: Mapping[str, Any]) -> Outcome:
     is_valid = bool(copied) and all(
         type(number) is int and count(number) == number for number in numbers.values()
     )
-    return Outcome("", Summary(**numbers) if is_valid else None, skipped)
+    note = escape(text(status.get("message")))[:_MAX_TEXT]
+    return Outcome("", Summary(**numbers) if is_valid else None, skipped, note)
 
 
 def _malformed() -> RemoteProtocolError:

@@ -22,7 +22,7 @@ from pycrictl.base.errors import AlreadyExists, Cancelled
 from pycrictl.copy.rules.outcome import MAX_SKIPPED, Summary, encode_success
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.service.life import Event, State, after
-from pycrictl.copy.service.slots import Slots
+from pycrictl.copy.service.slots import Slot, Slots
 from pycrictl.copy.service.transfer import Download, Upload
 from pycrictl.copy.transfer.messages import Link
 from pycrictl.streams.loop import in_thread
@@ -52,14 +52,13 @@ class Copy(Generic[D]):
         about: what its server knows about it.
         transfer: its archive and connections.
         pod: the ID of the pod sandbox whose share of the slots it takes.
-        size_bytes, crc32: of the archive; 0 while unknown.
         name: unique among the copies of the node.
-        state: changed by the service alone.
+        state, slot: set by the service alone.
         error: why it ended; None as long as it has not, and if everything is in place.
         summary: what it did.
         offset: how much of the archive has been delivered.
-        skipped: the first few entries that are left out; ``summary`` has the number of all at the
-            end.
+        skipped, note: the first few entries that are left out, and what else the user should know;
+            ``summary`` has the number of all skipped ones at the end.
         heard_s: when its client was last active, on the service's clock; infinite while a request
             waits for it.
         begun: set when the request that begins it can be answered.
@@ -71,15 +70,15 @@ class Copy(Generic[D]):
     about: D
     transfer: Upload | Download
     pod: str = ""
-    size_bytes: int = 0
-    crc32: int = 0
     name: str = field(default_factory=lambda: os.urandom(16).hex())
     state: State = field(init=False)
+    slot: Slot = field(init=False)
     error: Exception | None = None
     summary: Summary = field(default_factory=Summary)
     offset: int = 0
     skipped: list[Skipped] = field(default_factory=list)
     skipped_count: int = 0
+    note: str = ""
     began_s: float = 0.0
     heard_s: float = math.inf
     begun: asyncio.Event = field(default_factory=asyncio.Event)
@@ -92,6 +91,11 @@ class Copy(Generic[D]):
         self.state = State.WAITING if self.is_to else State.MEASURING
 
     @property
+    def size_bytes(self) -> int:
+        """The size of its archive as announced, or as made so far."""
+        return self.transfer.size_bytes
+
+    @property
     def is_to(self) -> bool:
         """Whether it goes into the container."""
         return isinstance(self.transfer, Upload)
@@ -101,10 +105,13 @@ class Copy(Generic[D]):
         if len(self.skipped) < MAX_SKIPPED:
             self.skipped.append(skipped)
 
+    def add_note(self, note: str) -> None:
+        self.note = note
+
     def success(self) -> bytes:
         """Return the outcome of a successful copy (a ``Status``)."""
         self.summary.skipped = self.skipped_count
-        return encode_success(self.summary, self.skipped)
+        return encode_success(self.summary, self.skipped, self.note)
 
     async def settled(self, limit_s: float | None = None) -> None:
         """Wait until its threads have ended, or for a time limit in seconds."""
@@ -176,7 +183,7 @@ class Copies(ABC, Generic[D]):
         """
         if copy.name in self.current:
             raise AlreadyExists("there is a copy of that name", code="AlreadyExists")
-        self.slots.take(copy)
+        copy.slot = self.slots.take(copy.pod, copy.size_bytes)
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep())
         if len(self.current) >= MAX_KEPT:  # there are fewer slots than that
@@ -255,8 +262,7 @@ class Copies(ABC, Generic[D]):
 
     def _happened(self, copy: Copy[D], event: Event, error: Exception | None = None) -> None:
         was_over, copy.state = copy.state.is_over, after(copy.state, event)
-        if isinstance(copy.transfer, Download) and event is Event.MADE:
-            copy.size_bytes, copy.crc32 = copy.transfer.size_bytes, copy.transfer.crc32
+        if event is Event.MADE:
             copy.begun.set()
         if copy.state.is_over and not was_over:
             copy.error = None if copy.state is State.DONE else error
@@ -269,7 +275,7 @@ class Copies(ABC, Generic[D]):
         await copy.settled()
         await copy.over.wait()
         await copy.settled()
-        self.slots.give(copy)
+        self.slots.give(copy.slot)
         await in_thread(copy.transfer.close)  # this waits for writes to the disk
         if not self._keeps_ended:
             self._forget(copy)
@@ -328,14 +334,14 @@ class Copies(ABC, Generic[D]):
         def happened() -> None:
             self._happened(copy, event, error)
             if copy.state.is_over:
-                self.slots.give(copy)
+                self.slots.give(copy.slot)
 
         with suppress(RuntimeError):  # the loop is closed: the program ends
             self.loop.call_soon_threadsafe(happened)
         return b"" if event is Event.ARRIVED else self.last_word(copy, error)
 
     def _admit(self, copy: Copy[D], size_bytes: int) -> None:
-        self.slots.hold(copy, size_bytes)
+        self.slots.hold(copy.slot, size_bytes)
         if copy.transfer.protocol.resumes and not copy.begun.is_set():
             self.loop.call_soon_threadsafe(copy.begun.set)
 

@@ -10,8 +10,9 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from pycrictl.base.errors import ConfigError, Exhausted, reason_of
 from pycrictl.base.units import format_bytes, plural, quote, short_id
@@ -30,11 +31,12 @@ RESERVE_BYTES: Final = 64 * 1024 * 1024
 """Disk space that copies leave free."""
 
 
-class Holder(Protocol):
-    """A copy, as far as its slot is concerned; see ``copies.Copy``."""
+@dataclass(eq=False)
+class Slot:
+    """The slot of a copy, and the space that it holds."""
 
     pod: str
-    size_bytes: int
+    held_bytes: int = 0
 
 
 def time_limit_s(size_bytes: int) -> float:
@@ -71,46 +73,50 @@ class Slots:
         self._copies_per_pod = copies_per_pod or MAX_COPIES // 2
         self._disk_limit_bytes = disk_limit_bytes
         self._free_bytes = free_bytes
-        self._held: dict[Holder, int] = {}  # the space of each copy that has a slot
+        self._taken: set[Slot] = set()
         self._lock = threading.Lock()
 
     @property
     def held_bytes(self) -> int:
         with self._lock:
-            return sum(self._held.values())
+            return self._sum()
 
-    def take(self, copy: Holder) -> None:
-        """Give a copy a slot, if it is not too large as far as its size is known."""
-        self._require_size(copy.size_bytes)
+    def take(self, pod: str, size_bytes: int) -> Slot:
+        """Return a slot for a copy, if it is not too large as far as its size is known."""
+        self._require_size(size_bytes)
         with self._lock:
-            self._require_space(copy.size_bytes, copy.size_bytes - sum(self._held.values()))
-            of_pod = sum(other.pod == copy.pod for other in self._held)
+            self._require_space(size_bytes, size_bytes - self._sum())
+            of_pod = sum(other.pod == pod for other in self._taken)
             if of_pod >= self._copies_per_pod:
                 self.refused["copies_per_pod"] += 1
                 count = plural(of_pod, "copy", "copies")
                 raise _exhausted(
-                    f"pod {quote(short_id(copy.pod))} has {count} under way,"
+                    f"pod {quote(short_id(pod))} has {count} under way,"
                     " the quota ContainerCopiesPerPod;"
                 )
-            if len(self._held) >= MAX_COPIES:
+            if len(self._taken) >= MAX_COPIES:
                 self.refused["copies"] += 1
                 raise _exhausted(f"{MAX_COPIES} copies are under way;")
-            self._held[copy] = 0
+            slot = Slot(pod)
+            self._taken.add(slot)
+            return slot
 
-    def hold(self, copy: Holder, size_bytes: int) -> None:
+    def hold(self, slot: Slot, size_bytes: int) -> None:
         """Reserve this much space in all for a copy."""
         self._require_size(size_bytes)
         with self._lock:
-            growth_bytes = size_bytes - self._held.get(copy, 0)
+            growth_bytes = size_bytes - slot.held_bytes
             if growth_bytes > 0:
-                self._require_space(sum(self._held.values()) + growth_bytes, growth_bytes)
-            if copy in self._held:
-                self._held[copy] = size_bytes
+                self._require_space(self._sum() + growth_bytes, growth_bytes)
+            slot.held_bytes = size_bytes
 
-    def give(self, copy: Holder) -> None:
-        """Take back the slot and the space of a copy, unless that has been done."""
+    def give(self, slot: Slot) -> None:
+        """Take back a slot and its space, unless that has been done."""
         with self._lock:
-            self._held.pop(copy, None)
+            self._taken.discard(slot)
+
+    def _sum(self) -> int:
+        return sum(slot.held_bytes for slot in self._taken)
 
     def _require_size(self, size_bytes: int) -> None:
         if 0 < self._size_limit_bytes < size_bytes:

@@ -51,6 +51,7 @@ class Transfer:
 
     Attributes:
         protocol: this end's protocol of the connections.
+        size_bytes, crc32: of the archive: as announced, or of what has been made of it.
         admit: called with the new size before the archive grows; may raise an error.
         on_progress: called with the number of archive bytes delivered so far.
         heartbeat_s: the heartbeat interval of resumable copies: clients give up after three times
@@ -59,8 +60,10 @@ class Transfer:
 
     heartbeat_s = 10.0
 
-    def __init__(self, protocol: CopyProtocol) -> None:
+    def __init__(self, protocol: CopyProtocol, size_bytes: int = 0, crc32: int = 0) -> None:
         self.protocol = protocol
+        self.size_bytes = size_bytes
+        self.crc32 = crc32
         self.admit: Callable[[int], None] = ignore
         self.on_progress: Callable[[int], None] = ignore
         self._changed = threading.Condition()
@@ -133,18 +136,14 @@ class Transfer:
 class Upload(Transfer, Archive):
     """The archive that is copied into a container; the copy's thread writes it there.
 
-    Args:
-        size_bytes, crc32: of the archive, as announced.
-
     Attributes:
         on_arrived: called when the whole archive has arrived and its files may become visible;
             with a resumable protocol, not before ``allow``.
     """
 
     def __init__(self, protocol: CopyProtocol, size_bytes: int, crc32: int) -> None:
-        super().__init__(protocol)
+        super().__init__(protocol, size_bytes, crc32)
         self.on_arrived: Callable[[], object] = lambda: None
-        self._announced = size_bytes, crc32
         self._is_allowed = not protocol.resumes
 
     def allow(self) -> None:
@@ -154,7 +153,7 @@ class Upload(Transfer, Archive):
 
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
         protocol = self.protocol
-        arriving = Arriving(*self._announced)
+        arriving = Arriving(self.size_bytes, self.crc32)
         is_ended = False
         while not (is_ended or self._may_end(arriving)):
             link = self._link
@@ -189,14 +188,11 @@ class Download(Transfer):
 
     Args:
         folder: where it is spooled.
-
-    Attributes:
-        size_bytes, crc32: of what has been made of it; of all of it in the end.
     """
 
     def __init__(self, protocol: CopyProtocol, folder: str) -> None:
         super().__init__(protocol)
-        self.size_bytes = self.crc32 = self._sent_bytes = 0
+        self._sent_bytes = 0
         self._folder = folder
         self._spool: Spool | None = None
         self._kept: Callable[[], Generator[memoryview, None, None]] | None = None

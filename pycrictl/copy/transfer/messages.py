@@ -100,12 +100,10 @@ class StatusText(NamedTuple):
 Event = Content | Acknowledgement | EndOfArchive | StatusText
 
 
-class Message(NamedTuple):
-    """A message to send; its body is in two parts, so that it is copied only once."""
+Message = tuple[int, bytes, memoryview]
+"""A message to send: its type, and its body in two parts, so that it is copied only once."""
 
-    kind: int
-    head: bytes | memoryview
-    data: bytes | memoryview = b""
+_NOTHING: Final = memoryview(b"")
 
 
 @dataclass(frozen=True)
@@ -125,14 +123,14 @@ class ChannelProtocol:
         return "the server" if self.is_client else "the client"
 
     def content(self, offset: int, data: memoryview) -> Message:
-        return Message(self.channel, b"", data)
+        return self.channel, b"", data
 
     def end(self, size_bytes: int, checksum: int) -> Message:
-        return Message(CHANNEL_END, bytes((self.channel,)))
+        return CHANNEL_END, bytes((self.channel,)), _NOTHING
 
     def heartbeat(self, offset: int) -> Message:
         """Return a message that shows the peer that this end is alive."""
-        return Message(self.channel, b"")
+        return self.channel, b"", _NOTHING
 
     def decode(self, message: ChannelMessage) -> Event:
         channel, data = message
@@ -163,14 +161,14 @@ class ResumableProtocol:
         return "the agent" if self.is_client else "the client"
 
     def content(self, offset: int, data: memoryview) -> Message:
-        return Message(PIECE, HEAD.pack(offset, crc32(data)), data)
+        return PIECE, HEAD.pack(offset, crc32(data)), data
 
     def end(self, size_bytes: int, checksum: int) -> Message | None:
         """Return the message after all content; None for a client, which announced the size."""
-        return None if self.is_client else Message(END, HEAD.pack(size_bytes, checksum))
+        return None if self.is_client else (END, HEAD.pack(size_bytes, checksum), _NOTHING)
 
     def heartbeat(self, offset: int) -> Message:
-        return Message(ACKNOWLEDGEMENT, _OFFSET.pack(offset))
+        return ACKNOWLEDGEMENT, _OFFSET.pack(offset), _NOTHING
 
     def decode(self, message: ChannelMessage) -> Event:
         kind, data = message

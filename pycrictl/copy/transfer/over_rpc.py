@@ -111,8 +111,7 @@ class OverRpc:
                     yield piece
                 result = _success(statuses[0])
                 arriving.check()
-            for skipped in result.skipped:
-                watch.on_skip(skipped)
+            result.report(watch.on_skip, watch.note)
 
         yield from_server(path, pieces)
 
@@ -133,8 +132,7 @@ class OverRpc:
             watch.on_total(measured.size_bytes)
         with self._opened(url) as link, closing(archive.pieces()) as pieces:
             result = _put(link, pieces, measured.size_bytes, self.outcome_s, watch.on_bytes)
-        for skipped in result.skipped:
-            watch.on_skip(skipped)
+        result.report(watch.on_skip, watch.note)
         return result.copied or measured.summary
 
     def _ask_to(self, path: bytes, size_bytes: int, checksum: int) -> str:

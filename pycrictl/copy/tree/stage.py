@@ -39,6 +39,9 @@ from pycrictl.streams.wire.tar.header import EntryType
 IMPLIED_MODE: Final = 0o755
 """Of a directory that is missing in an archive, but needed for its entries."""
 
+_TIME_STEP_NS: Final = 2 * 10**9
+"""The coarsest steps in which a file system stores times: those of FAT."""
+
 Owner = tuple[int, int]
 Fill = Callable[[int], None]
 """Writes the content of an entry to an empty file."""
@@ -65,10 +68,13 @@ class Stage:
 
     Attributes:
         summary: what it contains; at the end, what was copied.
+        unkept: what was to be kept of some item (``time``, ``owner``, ``mode``) and was not, as the
+            file system or this user cannot.
     """
 
     def __init__(self, place: Directory, host_owner: HostOwner, container_id: str = "") -> None:
         self.summary = Summary()
+        self.unkept: set[str] = set()
         self._place = place
         self._host_owner = host_owner
         # The open directories from the top down to the last one entered, and the path of that.
@@ -253,6 +259,7 @@ class Stage:
             if item.mtime_ns is not None:
                 times = (item.mtime_ns, item.mtime_ns)
                 os.utime(name, ns=times, dir_fd=parent.fd, follow_symlinks=False)
+            self._compare(pinned, item, None)
 
     def _finish(self, fd: int, item: AcceptedEntry, extra_mode: int = 0) -> None:
         """Set owner, then mode and times, of an open file: a new owner clears set-id bits."""
@@ -262,6 +269,20 @@ class Stage:
         os.fchmod(fd, item.mode | extra_mode)
         if item.mtime_ns is not None:
             os.utime(fd, ns=(item.mtime_ns, item.mtime_ns))
+        self._compare(fd, item, item.mode | extra_mode)
+
+    def _compare(self, fd: int, item: AcceptedEntry, mode: int | None) -> None:
+        """Note what was to be kept and was not: kernels clamp times without an error."""
+        if item.owner is None:
+            return
+        status, owner = os.fstat(fd), self._host_owner(item.owner) or item.owner
+        kept_ns = None if item.mtime_ns is None else abs(status.st_mtime_ns - item.mtime_ns)
+        if kept_ns is None or kept_ns >= _TIME_STEP_NS:
+            self.unkept.add("time")
+        if (status.st_uid, status.st_gid) != owner:
+            self.unkept.add("owner")
+        if mode is not None and stat.S_IMODE(status.st_mode) != mode:
+            self.unkept.add("mode")
 
 
 def _changed() -> CopyError:

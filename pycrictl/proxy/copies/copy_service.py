@@ -137,7 +137,7 @@ class CopyService(Copies[CallCopy]):
         if copy.is_to:
             return Answer(response=cri_pb2.CopyToContainerResponse(url=url).SerializeToString())
         response = cri_pb2.CopyFromContainerResponse(
-            url=url, size=copy.size_bytes, checksum=copy.crc32
+            url=url, size=copy.size_bytes, checksum=copy.transfer.crc32
         )
         return Answer(response=response.SerializeToString())
 
@@ -171,7 +171,7 @@ class CopyService(Copies[CallCopy]):
         about, pod = CallCopy(container.id, path), container.pod_sandbox_id
         if isinstance(asked, cri_pb2.CopyToContainerRequest):
             upload = Upload(ChannelProtocol(TO_CONTAINER), asked.size, asked.checksum)
-            copy = Copy(about, upload, pod, asked.size, asked.checksum)
+            copy = Copy(about, upload, pod)
             work = partial(method.write, upload, path, Rules(), Watch(ignore, copy.skip))
         else:
             download = Download(ChannelProtocol(FROM_CONTAINER), self._spool_folder)

@@ -6,6 +6,7 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,18 @@ def test_a_single_top_only(tmp_path: Path) -> None:
         assert not new.exists()
     put_at(new, Archive([archive(member(b"x/y", data=b"1"))], single=True, name=b"x"))
     assert (new / "y").read_text() == "1"
+
+
+def test_times_that_cannot_be_kept_are_said(tmp_path: Path) -> None:
+    own = partial(member, uid=os.geteuid(), gid=os.getegid())
+    files = own(b"d/far", mtime_s=2**40), own(b"d/fine", mtime_s=-1_000_000_000)
+    made = archive(own(b"d", FOLDER, mode=0o755), *files)
+    notes: list[str] = []
+    put_at(tmp_path / "new", Archive([made], single=True), KEEP, note=notes.append)
+    assert notes == ["not kept: the time of some entries; the file system or this user cannot"]
+    assert (tmp_path / "new/fine").stat().st_mtime == -1_000_000_000
+    put_at(tmp_path / "plain", Archive([made], single=True), note=notes.append)
+    assert len(notes) == 1
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ def test_a_success() -> None:
     text = encode_success(COPIED, skipped)
     assert json.loads(text)["status"] == "Success"
     assert decode(text) == Outcome("", COPIED, skipped)
+    noted = encode_success(COPIED, skipped, "the time of some\x1b")
+    assert decode(noted) == Outcome("", COPIED, skipped, r"the time of some\x1b")
 
 
 @pytest.mark.parametrize(

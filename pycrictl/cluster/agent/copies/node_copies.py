@@ -114,10 +114,9 @@ class NodeCopies(Copies[NodeCopy]):
             created = format_moment(time.time())
             target = spec.container or pod.container
             about = NodeCopy(owner, pod, spec, target, container.id, created)
-            sizes = spec.size_bytes, spec.crc32
-            copy = Copy(about, transfer, container.pod_sandbox_id, *sizes)
+            copy = Copy(about, transfer, container.pod_sandbox_id)
             copy.name = name or copy.name
-            watch = Watch(ignore, copy.skip, on_archive=about.expect)
+            watch = Watch(ignore, copy.skip, note=copy.add_note, on_archive=about.expect)
             await self.begin(copy, partial(self.work, copy, watch), PATIENCE_S)
         except Exception as exc:
             why = refused(exc)

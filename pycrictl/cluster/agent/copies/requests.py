@@ -179,7 +179,7 @@ def document_of(copy: Copy[NodeCopy]) -> dict[str, Any]:
     about, spec, phase = copy.about, copy.about.spec, phase_of(copy)
     status: dict[str, Any] = {"phase": phase, "offset": copy.offset}
     if copy.state is not State.MEASURING:
-        status |= {"size": copy.size_bytes, "checksum": copy.crc32}
+        status |= {"size": copy.size_bytes, "checksum": copy.transfer.crc32}
     elif about.expected_bytes:
         status["expectedSize"] = about.expected_bytes
     if isinstance(copy.error, Refused):

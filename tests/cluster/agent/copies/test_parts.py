@@ -21,31 +21,21 @@ from pycrictl.cluster.agent.copies.requests import (
     CopySpec,
     refused,
 )
-from pycrictl.copy.service.copies import Copy
 from pycrictl.copy.service.life import State
 from pycrictl.copy.service.slots import MAX_COPIES, RESERVE_BYTES, Slots, check_folder
-from pycrictl.copy.service.transfer import Upload
-from pycrictl.copy.transfer.messages import ResumableProtocol
 from tests.proxy.copier import MIB
 
 # Slots and space of a node, shared by several users
 
 
-def begun(slots: Slots, pod: str = "web", size_bytes: int = MIB) -> Copy[None]:
-    upload = Upload(ResumableProtocol(is_client=False, is_sender=False), size_bytes, 0)
-    copy = Copy(None, upload, f"sandbox of {pod}", size_bytes)
-    slots.take(copy)
-    return copy
-
-
 def test_what_is_announced_keeps_nobody_out() -> None:
     """A copy announces 190 of 200 MiB and sends none; another must still get 150."""
     slots = Slots(disk_limit_bytes=200 * MIB)
-    hers = begun(slots, size_bytes=190 * MIB)
-    his = begun(slots, size_bytes=150 * MIB)
+    hers = slots.take("web", 190 * MIB)
+    his = slots.take("web", 150 * MIB)
     slots.hold(his, 150 * MIB)
     with pytest.raises(Exhausted, match=r"210\.0 MiB of its disk, and may take 200\.0 MiB"):
-        begun(slots, size_bytes=210 * MIB)  # it can never fit
+        slots.take("web", 210 * MIB)  # it can never fit
     with pytest.raises(Exhausted, match="of its disk"):
         slots.hold(hers, 60 * MIB)
     slots.give(his)
@@ -56,9 +46,9 @@ def test_what_is_announced_keeps_nobody_out() -> None:
 def test_a_part_of_the_disk_stays_free() -> None:
     free = RESERVE_BYTES + 10 * MIB
     slots = Slots(free_bytes=lambda: free)
-    hers = begun(slots)
+    hers = slots.take("web", MIB)
     with pytest.raises(Exhausted, match="not enough space for the copy on the node's disk; try"):
-        begun(slots, size_bytes=11 * MIB)
+        slots.take("web", 11 * MIB)
     with pytest.raises(Exhausted, match="not enough space for the copy on the node's disk; try"):
         slots.hold(hers, 11 * MIB)
     slots.hold(hers, 10 * MIB)
@@ -69,10 +59,10 @@ def test_a_part_of_the_disk_stays_free() -> None:
 def test_half_of_all_slots_are_for_other_pods() -> None:
     slots = Slots()
     for _ in range(MAX_COPIES // 2):
-        begun(slots)
-    with pytest.raises(Exhausted, match=r'pod "sandbox of w.*" has 32 copies under way'):
-        begun(slots)
-    begun(slots, "other")
+        slots.take("web", MIB)
+    with pytest.raises(Exhausted, match='pod "web" has 32 copies under way'):
+        slots.take("web", MIB)
+    slots.take("other", MIB)
 
 
 def test_a_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:
