@@ -17,10 +17,13 @@ from pycrictl.cli import options
 from pycrictl.cli import service_options as service
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
-from pycrictl.cluster.agent.agent_settings import PEER_TOKEN, TLS_FOLDER, AgentSettings
 from pycrictl.kube.credential import Credential, in_cluster, own_namespace, read_kubeconfig
 from pycrictl.node.kubelet import KubeletConfig, copy_quotas, read_kubelet_config
 from pycrictl.runtime.cri.calls.client import CriClient
+
+TLS_FOLDER: Final = "/etc/pycrictl-agent"
+PEER_TOKEN: Final = "/var/run/secrets/progress.pycrictl.dev/token"
+"""Where the manifests mount the Secret of the certificate, and the token for other agents."""
 
 EVERYWHERE: Final = Address("0.0.0.0", 10281)
 
@@ -161,7 +164,7 @@ def agent(
     size_limit_bytes, per_pod = copy_quotas(
         kubelet, container_copy_size_limit, container_copies_per_pod
     )
-    settings = AgentSettings(
+    settings = node_agent.AgentSettings(
         debugs=kubelet.debugs,
         listen=listen,
         node=node_name or environ.get("NODE_NAME", "") or credential().node,

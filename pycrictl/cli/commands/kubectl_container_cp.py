@@ -59,7 +59,6 @@ def container_cp(
     opened = partial(
         in_cluster,
         options=app.handed_on,
-        environ=app.env.environ,
         namespace=namespace or "",
         container=container,
         retries=retries,

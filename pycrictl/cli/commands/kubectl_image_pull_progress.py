@@ -63,7 +63,7 @@ def image_pull_progress(
     pace = Pace(interval_s=interval or outlet.interval_s, follow=follow)
     kubectl = Kubectl(app.handed_on, display.note)
     try:
-        has_seen = watch(kubectl, asked, display, pace, app.env.environ)
+        has_seen = watch(kubectl, asked, display, pace)
     finally:
         display.close()
     if not has_seen:

@@ -40,7 +40,7 @@ def why(
         raise UsageError("--watch works only with the table")
     asked = selection.asked()
     kubectl = Kubectl(app.handed_on, app.env.note)
-    with ClusterView(kubectl, asked, app.env.environ) as view:
+    with ClusterView(kubectl, asked) as view:
         list_options.show_survey(
             app,
             chosen,

@@ -6,14 +6,17 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from pycrictl.base.errors import ConfigError
+from pycrictl.base.address import Address
+from pycrictl.base.errors import ConfigError, UsageError
 from pycrictl.base.metricspage import CONTENT_TYPE
 from pycrictl.base.servicelog import Log
+from pycrictl.base.units import quote
 from pycrictl.cluster.agent import pull_events
 from pycrictl.cluster.agent.access import (
     CONFIG_NAME,
@@ -22,8 +25,7 @@ from pycrictl.cluster.agent.access import (
     Trust,
     parse_trust,
 )
-from pycrictl.cluster.agent.agent_settings import AgentSettings
-from pycrictl.cluster.agent.api.names import PORT
+from pycrictl.cluster.agent.api.names import PORT, is_name
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient, Reflector
 from pycrictl.cluster.agent.certificate import Certificates
 from pycrictl.cluster.agent.cluster import Cluster
@@ -45,6 +47,39 @@ if TYPE_CHECKING:
 
 UNREACHED_S: Final = 60.0
 """How long the API server may be unreachable before the agent is unready: it may be restarting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """Limits are 0 for no limit, texts are empty for none.
+
+    ``debugs`` is the kubelet's ``enableDebuggingHandlers``: without it there are no copies and no
+    streams. No ``namespaces`` means all.
+    """
+
+    listen: Address
+    node: str
+    namespace: str
+    certificate_file: str
+    key_file: str
+    peer_ca_file: str
+    peer_token_file: str
+    debugs: bool = True
+    namespaces: tuple[str, ...] = ()
+    writes_events: bool = False
+    spool_dir: str = ""
+    spool_limit_bytes: int = 0
+    copy_size_limit_bytes: int = 0
+    copies_per_pod: int = 0
+
+    def __post_init__(self) -> None:
+        for name, what in (
+            (self.node, "a node (--node-name, else $NODE_NAME)"),
+            (self.namespace, "a namespace (--peer-namespace)"),
+            *((name, "a namespace (--namespaces)") for name in self.namespaces),
+        ):
+            if name and not is_name(name):
+                raise UsageError(f"invalid name of {what}: {quote(name)}")
 
 
 class Agent:

@@ -7,8 +7,8 @@ import base64
 import contextlib
 import ipaddress
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -87,35 +87,37 @@ class Peers:
         Args:
             host_ip: the node's address, or empty; used if its agent is no endpoint of the Service.
         """
-        with self._counted():
+        whole = f"{path}?{urlencode(query)}"
+        try:
             async with (
                 self._slots,
                 asyncio.timeout(TIMEOUT_S),
-                self._response(node, host_ip, path, query) as response,
+                self.request(node, host_ip, "GET", whole, {}, b"") as response,
             ):
-                content = await read_body(response, MAX_ANSWER_BYTES)
-                if len(content) > MAX_ANSWER_BYTES:
-                    raise RemoteProtocolError("its answer is too long")
+                try:
+                    content = await read_body(response, MAX_ANSWER_BYTES)
+                finally:
+                    abandon(response)
+            if len(content) > MAX_ANSWER_BYTES:
+                raise RemoteProtocolError("its answer is too long")
+            if response.status != 200:
+                raise _refusal(response.status, content)
             with contextlib.suppress(ValueError):
                 document = foreign.parse(content, most=MAX_VALUES)
                 if isinstance(document, dict):
                     return document
             raise RemoteProtocolError("its answer is not valid")
+        except TimeoutError:
+            self.failures += 1
+            raise DeadlineExceeded(f"it did not answer within {TIMEOUT_S:g} s") from None
+        except PycrictlError:
+            self.failures += 1
+            raise
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        try:
-            yield
-        except (TimeoutError, PycrictlError) as exc:
-            self.failures += 1
-            if isinstance(exc, PycrictlError):
-                raise
-            raise DeadlineExceeded(f"it did not answer within {TIMEOUT_S:g} s") from None
 
     @asynccontextmanager
     async def request(
@@ -177,19 +179,6 @@ class Peers:
                 raise
             self._is_stale = True  # it may have moved
             raise ConnectError(f"its agent at {netloc} cannot be reached") from None
-
-    @asynccontextmanager
-    async def _response(
-        self, node: str, host_ip: str, path: str, query: Mapping[str, str]
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        whole = f"{path}?{urlencode(query)}"
-        async with self.request(node, host_ip, "GET", whole, {}, b"") as response:
-            if response.status != 200:
-                raise await _refusal(response)
-            try:
-                yield response
-            finally:
-                abandon(response)
 
     async def _address(self, node: str, host_ip: str) -> tuple[str, int]:
         """Return where a node's agent is: as known lately, or asked anew if it may have moved."""
@@ -256,17 +245,15 @@ def subject_of(token: str) -> str:
         return ""
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> PycrictlError:
-    content = await response.content.read(64 * 1024)
-    message = text(parsed(content).get("message"), TEXT_LIMIT)
-    line = escape(message or f"it answered {response.status}")
+def _refusal(status: int, content: bytearray) -> PycrictlError:
+    message = text(parsed(bytes(content)).get("message"), TEXT_LIMIT)
     kinds: dict[int, type[RuntimeFault]] = {
         401: Denied,
         403: Denied,
         404: NotFound,
         405: Unimplemented,
     }
-    return kinds.get(response.status, RuntimeFault)(line)
+    return kinds.get(status, RuntimeFault)(escape(message or f"it answered {status}"))
 
 
 def _is_address(text: str) -> bool:

@@ -45,16 +45,14 @@ _OnPull = Callable[[PullState], None]
 _OnNote = Callable[[str], None]
 
 
-def watch(
-    kubectl: Kubectl, asked: Asked, sink: Sink, pace: Pace, environ: Mapping[str, str]
-) -> bool:
+def watch(kubectl: Kubectl, asked: Asked, sink: Sink, pace: Pace) -> bool:
     """Watch pulls until all have ended, or without end if ``pace.follow``.
 
     Returns whether there was any.
     """
     try:
         selection = find(kubectl, asked)
-        with KubectlProxy(kubectl, environ) as proxy:
+        with KubectlProxy(kubectl) as proxy:
             endings = Endings(Tracker(), sink)
             lists = _Lists(kubectl, proxy, endings.tracker, selection, asked, pace.follow)
             outcome = watch_pulls(lists.follow, endings, pace=pace)

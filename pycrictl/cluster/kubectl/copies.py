@@ -23,7 +23,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -371,7 +371,6 @@ def in_cluster(
     watch: Watch,
     *,
     options: Sequence[str],
-    environ: Mapping[str, str],
     namespace: str,
     container: str,
     retries: int | None,
@@ -394,7 +393,7 @@ def in_cluster(
     check_name("a container", container)
     kubectl = Kubectl(options, note)
     try:
-        with KubectlProxy(kubectl, environ) as proxy:
+        with KubectlProxy(kubectl) as proxy:
             api = CopyApi(proxy.target, namespace or namespace_of(kubectl), path.container)
             yield (OverApi(api, container, RetryPolicy(note, retries=retries)),)
     except Unimplemented as exc:

@@ -14,7 +14,7 @@ import select
 import signal
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -35,10 +35,6 @@ MAX_LIST_BYTES: Final = 64 << 20
 READY_S: Final = 20.0
 """How long kubectl may take to listen; it starts slowly on a busy machine."""
 
-_PREFIX: Final = "pycrictl-kubectl-"
-_LONGEST_PATH: Final = 100
-"""Maximum length of a socket's path in bytes (108 with its final NUL), less a few."""
-
 _PR_SET_PDEATHSIG: Final = 1
 _ENDS_S: Final = 2.0
 
@@ -50,16 +46,12 @@ class KubectlProxy:
 
     Args:
         kubectl: has the connection's options.
-        environ: environment variables of this process.
         options: options of ``kubectl proxy`` that limit what it forwards.
     """
 
-    def __init__(
-        self, kubectl: Kubectl, environ: Mapping[str, str], options: Sequence[str] = (AGENTS_ONLY,)
-    ) -> None:
+    def __init__(self, kubectl: Kubectl, options: Sequence[str] = (AGENTS_ONLY,)) -> None:
         self._kubectl = kubectl
         self._options = options
-        self._parent = _parent(environ)
         self._process: subprocess.Popen[bytes] | None = None
         self._running = ExitStack()
         self._socket = ""
@@ -80,7 +72,7 @@ class KubectlProxy:
     def _start(self) -> None:
         self._running.close()
         with (
-            tempfile.TemporaryDirectory(prefix=_PREFIX, dir=self._parent) as folder,
+            tempfile.TemporaryDirectory(prefix="pycrictl-kubectl-") as folder,
             ExitStack() as stack,
         ):
             words = ["proxy", f"--unix-socket={folder}/s", *self._options]
@@ -161,10 +153,3 @@ def _ending_with(parent: int) -> Callable[[], None]:
             os._exit(1)
 
     return prepare
-
-
-def _parent(environ: Mapping[str, str]) -> str:
-    own = environ.get("XDG_RUNTIME_DIR", "")
-    is_good = own.startswith("/") and os.access(own, os.W_OK | os.X_OK)
-    parent = own if is_good else tempfile.gettempdir()
-    return parent if len(os.fsencode(parent)) + len(_PREFIX) + 12 <= _LONGEST_PATH else "/tmp"

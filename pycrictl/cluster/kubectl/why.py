@@ -81,11 +81,10 @@ class ClusterLists:
     def __init__(
         self,
         kubectl: Kubectl,
-        environ: Mapping[str, str],
         state: ClusterState,
         queries: Sequence[Query],
     ) -> None:
-        self._proxy = KubectlProxy(kubectl, environ, (READ_ONLY,))
+        self._proxy = KubectlProxy(kubectl, (READ_ONLY,))
         self._runner = asyncio.Runner(loop_factory=new_loop)
         self._state = state
         self._queries = queries
@@ -215,12 +214,12 @@ _RESOURCES: Final = {
 class ClusterView:
     """The requested pods and what they depend on; use it in a ``with`` statement."""
 
-    def __init__(self, kubectl: Kubectl, asked: Asked, environ: Mapping[str, str]) -> None:
+    def __init__(self, kubectl: Kubectl, asked: Asked) -> None:
         self._kubectl = kubectl
         self._state = ClusterState()
         self._is_whole = not asked.names
         queries, self._reported = _queries(kubectl, asked)
-        self._lists = ClusterLists(kubectl, environ, self._state, queries)
+        self._lists = ClusterLists(kubectl, self._state, queries)
 
     def __enter__(self) -> Self:
         self._lists.__enter__()

@@ -18,8 +18,7 @@ import yaml
 
 from pycrictl.base.address import Address
 from pycrictl.base.errors import ConnectError
-from pycrictl.cluster.agent.agent_settings import AgentSettings
-from pycrictl.cluster.agent.node_agent import Agent
+from pycrictl.cluster.agent.node_agent import Agent, AgentSettings
 from pycrictl.kube.credential import read_kubeconfig
 from tests.kube.access import Grant, User
 from tests.kube.aggregator import ApiService

@@ -84,7 +84,7 @@ def plugin_in(folder: Path, runtime: Path, kubeconfig: Path) -> Plugin:
         "KUBECONFIG": str(kubeconfig),
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": str(Path(__file__).parents[3]),
-        "XDG_RUNTIME_DIR": str(runtime),
+        "TMPDIR": str(runtime),
     }
     return Plugin(environ, runtime)
 

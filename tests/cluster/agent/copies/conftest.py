@@ -46,7 +46,7 @@ class Plugin:
             "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": str(Path(__file__).parents[4]),
             "XDG_STATE_HOME": str(folder / "state"),
-            "XDG_RUNTIME_DIR": str(self.runtime),
+            "TMPDIR": str(self.runtime),
         }
 
     def start(self, *words: str, **settings: Any) -> subprocess.Popen[bytes]:
