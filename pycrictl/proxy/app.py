@@ -23,7 +23,6 @@ from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PULL_PATH, PullLimiter
 from pycrictl.proxy.pulls.progress_streams import (
     IMAGE_PULL_PROGRESS,
-    LINGER_S,
     Notifier,
     PullProgress,
 )
@@ -46,11 +45,8 @@ LEAVE_S: Final = 3.0
 """How long the last calls of clients may take at shutdown."""
 
 CALLS_S: Final = 10.0
-"""How long calls other than pulls may delay the shutdown, which waits for a moment without calls
-so that none is refused."""
-
-WATCHED_S: Final = LINGER_S + 1.0
-"""How long after the last pull open streams may delay the shutdown."""
+"""How long calls other than pulls, and open streams, may delay the shutdown, which waits for a
+moment without them so that none is refused or cut off."""
 
 LEFT_S: Final = 1.0
 """How long clients may take to reconnect once their connection is too old."""
@@ -229,21 +225,18 @@ class App:
         takes.
         """
         limit_s = self.settings.drain_timeout_s
-        ended = self.limiter.queue.book.ended
         self.log.info("stopping", drain="no limit" if limit_s is None else limit_s)
         await self._wait(self._is_pulling_or_copying, limit_s)
-        if limit_s == 0:
-            return
-        # Streams still report the end of a pull.
-        if ended:
-            left_s = ended[-1].ended + WATCHED_S - self._loop.time()
-            await self._wait(lambda: bool(self.streams.open_count), max(left_s, 0.0))
-        await self._wait(lambda: any(map(_ends_soon, self.server.open_paths())), CALLS_S)
+        if limit_s != 0:  # streams still report the end of a pull
+            await self._wait(lambda: bool(self.streams.open_count) or self._is_called(), CALLS_S)
 
     def _is_pulling_or_copying(self) -> bool:
         old = self.hand_over.predecessor
         is_pulling = PULL_PATH in self.server.open_paths() or bool(old and old.pulls)
         return is_pulling or bool(self.copies.snapshot())
+
+    def _is_called(self) -> bool:
+        return any(map(_ends_soon, self.server.open_paths()))
 
     async def _finish(self) -> None:
         """Wait for work that the new process does not take over, and for all clients to reconnect.

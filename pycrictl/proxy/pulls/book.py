@@ -36,14 +36,6 @@ class Policy(StrEnum):
     RETRY = "retry"
 
 
-class Reason(StrEnum):
-    """Why a call is refused: the name of its gRPC status."""
-
-    FULL = "ResourceExhausted"
-    DEADLINE = "DeadlineExceeded"
-    WITHDRAWN = "Aborted"
-
-
 class PullKey(NamedTuple):
     """Identifies equal calls: while one of them is made, the others wait."""
 
@@ -101,9 +93,10 @@ class PullCall:
 
     ``reference`` is the image as this request spells it, ``name`` as the pod's first call did.
     ``asked`` is when the first attempt was made; ``cause`` is the error of the previous one.
-    ``is_joined``: an equal call went first and has not failed. ``code`` is the gRPC status, empty
-    without a response. ``decided`` is set when the call has started, is refused, or belongs to
-    another process (``is_elsewhere``) from now on.
+    ``is_joined``: an equal call went first and has not failed. ``code`` is the name of the gRPC
+    status, empty without a response; ``refusal`` is its number, if it is the proxy's own.
+    ``decided`` is set when the call has started, is refused, or belongs to another process
+    (``is_elsewhere``) from now on.
     """
 
     ticket: int
@@ -121,7 +114,7 @@ class PullCall:
     is_continued: bool = False
     is_joined: bool = False
     is_elsewhere: bool = False
-    refusal: Reason | None = None
+    refusal: int | None = None
     code: str = ""
     image_id: str = ""
     decided: Event = field(default_factory=Event)
@@ -149,28 +142,18 @@ class Book:
         self.ended: deque[PullCall] = deque()
         self._last: dict[tuple[PodKey, str], PullCall] = {}
 
-    def begin(
-        self,
-        ticket: int,
-        pull: QueuedPull,
-        *,
-        pod: PodKey | None,
-        reference: str,
-        now: float,
-        asked: float | None = None,
-    ) -> PullCall:
-        came = now if asked is None else asked
-        call = PullCall(ticket, pull, pod, reference, reference, came, is_joined=bool(pull.calls))
-        self.calls[ticket] = pull.calls[ticket] = call
-        if pod is not None:
-            if (earlier := self._last.get((pod, call.image))) is not None:
-                call.name = earlier.name
-                if earlier.end is CallState.FAILED and now - earlier.ended <= ATTEMPT_GAP_S:
-                    earlier.is_continued = True
-                    call.asked, call.attempt = earlier.asked, earlier.attempt + 1
-                    call.cause = earlier.error
-            self._last[pod, call.image] = call
-        return call
+    def begin(self, call: PullCall, now: float) -> None:
+        call.is_joined = bool(call.pull.calls)
+        self.calls[call.ticket] = call.pull.calls[call.ticket] = call
+        if call.pod is None:
+            return
+        if (earlier := self._last.get((call.pod, call.image))) is not None:
+            call.name = earlier.name
+            if earlier.end is CallState.FAILED and now - earlier.ended <= ATTEMPT_GAP_S:
+                earlier.is_continued = True
+                call.asked, call.attempt = earlier.asked, earlier.attempt + 1
+                call.cause = earlier.error
+        self._last[call.pod, call.image] = call
 
     def end(self, call: PullCall, how: CallState, *, now: float, error: str = "") -> None:
         call.end, call.ended, call.error = how, now, error[:MAX_ERROR_CHARS]

@@ -22,7 +22,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.proxy.pulls.book import CallState, PullCall, PullKey, QueuedPull, Reason
+from pycrictl.proxy.pulls.book import CallState, PullCall, PullKey, QueuedPull
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import RuntimeLookup, pod_key
@@ -35,7 +35,6 @@ from pycrictl.streams.wire.codes import (
     ABORTED,
     DEADLINE_EXCEEDED,
     OK,
-    RESOURCE_EXHAUSTED,
     UNAVAILABLE,
     name_of,
 )
@@ -48,12 +47,6 @@ CLOSED: Final = Answer(
 
 TOO_LATE: Final = "the deadline passed before the image was pulled"
 WITHDRAWN: Final = "pycrictl proxy: the waiting pull was given up by 'pycrictl pull-limiter cancel'"
-
-_CODES: Final = {
-    Reason.FULL: RESOURCE_EXHAUSTED,
-    Reason.DEADLINE: DEADLINE_EXCEEDED,
-    Reason.WITHDRAWN: ABORTED,
-}
 
 _ASKED: Final = "pycrictl-asked"
 """Metadata key of a forwarded call: when it arrived at the first process, in seconds of the clock
@@ -104,11 +97,11 @@ class PullLimiter:
                 async with asyncio.timeout_at(deadline):
                     await call.decided.wait()
             except TimeoutError:  # unless it has just started
-                self._give_up(call, Reason.DEADLINE, TOO_LATE)
+                self._give_up(call, DEADLINE_EXCEEDED, TOO_LATE)
             if self._heir is not None and call.is_elsewhere:
                 return await self._moved(request, came, self._heir)
             if call.refusal is not None:
-                return Answer(_CODES[call.refusal], call.error)
+                return Answer(call.refusal, call.error)
             answer = await self._pull(request, message.auth, call)
             call.code, call.image_id = name_of(answer.code), _image_id(answer)
             self.end(call, "" if answer.code == OK else redact_text(answer.message) or call.code)
@@ -168,11 +161,11 @@ class PullLimiter:
             or (call.pod is not None and target in (call.pod.name, str(call.pod)))
         ]
         for call in calls:
-            self._give_up(call, Reason.WITHDRAWN, WITHDRAWN)
+            self._give_up(call, ABORTED, WITHDRAWN)
         return calls
 
-    def _give_up(self, call: PullCall, reason: Reason, message: str) -> None:
-        self.queue.give_up(call.ticket, reason, message, now=self._loop.time())
+    def _give_up(self, call: PullCall, code: int, message: str) -> None:
+        self.queue.give_up(call.ticket, code, message, now=self._loop.time())
 
     def _retry_later(self, pull: QueuedPull) -> None:
         self._loop.call_at(

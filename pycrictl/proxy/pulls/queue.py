@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.base.units import format_duration, plural
 from pycrictl.proxy.events import Emit, PullEnded, PullQueued, PullStarted
-from pycrictl.proxy.pulls.book import Book, CallState, Policy, PullCall, PullKey, QueuedPull, Reason
+from pycrictl.proxy.pulls.book import Book, CallState, Policy, PullCall, PullKey, QueuedPull
+from pycrictl.streams.wire.codes import RESOURCE_EXHAUSTED, name_of
 
 if TYPE_CHECKING:
     from pycrictl.proxy.runtime_lookup import PodKey
@@ -92,8 +93,9 @@ class PullQueue:
         asked = now if asked is None else asked
         equal = None if is_present or started is not None else self._by_key.get(key)
         pull = equal or QueuedPull(next(self._numbers), key, not is_present, reference, asked)
-        call = self.book.begin(ticket, pull, pod=pod, reference=reference, asked=asked, now=now)
+        call = PullCall(ticket, pull, pod, reference, reference, asked)
         call.is_elsewhere = started is not None
+        self.book.begin(call, now)
         if equal is None and not is_present:
             self._by_key.setdefault(key, pull)
         if is_present or started is not None or (equal is None and self._has_free_slot()):
@@ -115,11 +117,11 @@ class PullQueue:
             self._over(call, how, now, error)
             self._serve(now)
 
-    def give_up(self, ticket: int, reason: Reason, message: str, *, now: float) -> None:
+    def give_up(self, ticket: int, code: int, message: str, *, now: float) -> None:
         """Refuse a waiting call, keeping the others of its pull; do nothing if it has started."""
         call = self.book.calls.get(ticket)
         if call is not None and call.started is None:
-            self._refuse(call, reason, message, now)
+            self._refuse(call, code, message, now)
 
     def move_away(self, *, now: float) -> None:
         """Leave all waiting calls to another process."""
@@ -213,10 +215,10 @@ class PullQueue:
             f"{format_duration(self.retry_interval_s)} found no free slot"
         )
         for call in list(pull.calls.values()):
-            self._refuse(call, Reason.FULL, message, now)
+            self._refuse(call, RESOURCE_EXHAUSTED, message, now)
 
-    def _refuse(self, call: PullCall, reason: Reason, message: str, now: float) -> None:
-        call.refusal, call.code = reason, reason.value
+    def _refuse(self, call: PullCall, code: int, message: str, now: float) -> None:
+        call.refusal, call.code = code, name_of(code)
         self._over(call, CallState.FAILED, now, message)
         call.decided.set()
 

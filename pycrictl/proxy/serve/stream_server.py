@@ -24,7 +24,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from websockets.datastructures import Headers
 from websockets.frames import CloseCode
@@ -201,11 +201,6 @@ class StreamServer(HttpServer):
 # One-time tokens; pure
 
 
-class _Grant(NamedTuple):
-    payload: Any
-    expires_at: float
-
-
 class Tokens:
     """The valid tokens. Not thread-safe; ``now`` must never decrease.
 
@@ -217,19 +212,17 @@ class Tokens:
         *,
         lifetime_s: float = LIFETIME_S,
         max_outstanding: int = MAX_OUTSTANDING,
-        source: Callable[[int], str] = secrets.token_urlsafe,
     ) -> None:
         self._lifetime_s = lifetime_s
         self._max_outstanding = max_outstanding
-        self._source = source
-        self._grants: dict[bytes, _Grant] = {}  # the oldest first
+        self._grants: dict[bytes, tuple[Any, float]] = {}  # payloads and ends; the oldest first
         self.refused = 0
         self.authority = ""
 
     def outstanding(self, now: float) -> int:
         """Forget expired tokens, which are the oldest; return how many are left."""
-        for digest, oldest in list(self._grants.items()):
-            if oldest.expires_at > now:
+        for digest, (_, expires_at) in list(self._grants.items()):
+            if expires_at > now:
                 break
             del self._grants[digest]
         return len(self._grants)
@@ -251,8 +244,8 @@ class Tokens:
                 details=message,
                 hint=f"a URL that nobody opens expires after {format_duration(self._lifetime_s)}",
             )
-        target = path + self._source(TOKEN_BYTES)
-        self._grants[_digest(target)] = _Grant(payload, now + self._lifetime_s)
+        target = path + secrets.token_urlsafe(TOKEN_BYTES)
+        self._grants[_digest(target)] = payload, now + self._lifetime_s
         return f"http://{self.authority}{target}"
 
     def is_valid(self, target: str, *, now: float) -> bool:
@@ -263,8 +256,8 @@ class Tokens:
     def redeem(self, target: str, *, now: float) -> Any:
         """Use up the token in a URL's path, and return its payload; None if it is not valid."""
         self.outstanding(now)
-        grant = self._grants.pop(_digest(target), None)
-        return None if grant is None else grant.payload
+        payload, _ = self._grants.pop(_digest(target), (None, now))
+        return payload
 
 
 def _digest(target: str) -> bytes:

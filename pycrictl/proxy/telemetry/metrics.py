@@ -55,9 +55,6 @@ SIZE_CLASSES: Final = (
 )  # fmt: skip
 _NO_SIZE: Final = "N/A"
 
-_OWN: Final = ("PullImage", "ImagePullProgress", "CopyToContainer", "CopyFromContainer")
-_SESSIONS: Final = ("Exec", "ExecSync", "Attach", "PortForward")
-_STATUS_ENDINGS: Final = ("Status", "Stats", "Version", "Config", "Info", "Metrics")
 TIMEOUT_S: Final = 2.0
 
 _REFUSING: Final = {"ResourceExhausted": "pull_slots", "DeadlineExceeded": "pull_deadline"}
@@ -67,22 +64,14 @@ def size_class(size_bytes: int | None) -> str:
     return SIZE_CLASSES[bisect_left(_SIZES, size_bytes)] if size_bytes else _NO_SIZE
 
 
-def method_class(path: str) -> str:
-    """Return the class of a method; there are only a few for all methods."""
+def method_name(path: str) -> str:
+    """Return the name of a method of the CRI; ``other`` for all else, which clients may make up."""
     name = path.rpartition("/")[2]
     try:
-        called = method(name)
+        method(name)
     except KeyError:
         return "other"
-    if name in _OWN:
-        return "own"
-    if called.is_stream:
-        return "stream"
-    if name.startswith("List"):
-        return "list"
-    if name in _SESSIONS:
-        return "session"
-    return "status" if name.endswith(_STATUS_ENDINGS) and name[:6] != "Update" else "change"
+    return name
 
 
 class Metrics:
@@ -146,8 +135,8 @@ class Metrics:
         for end in ("taken", "failed"):  # an alert detects a first one only after a 0
             self._handovers.labels(end)
         self._refused_pulls: Counter_[str] = Counter_()
-        over = "Calls that are over, by class and code."
-        page.counted("calls", over, self._calls.copy, "class", "code")
+        over = "Calls that are over, by method and code."
+        page.counted("calls", over, self._calls.copy, "method", "code")
         refused = "What was refused, by the limit that it met."
         page.counted("refused", refused, self._refused, "limit")
 
@@ -156,10 +145,9 @@ class Metrics:
     def __call__(self, event: Event) -> None:
         match event:
             case CallEnded():
-                kind, code = method_class(event.path), codes.name_of(event.code)
-                self._calls[kind, code] += 1
+                name, code = method_name(event.path), codes.name_of(event.code)
+                self._calls[name, code] += 1
                 if not ends(event.path) and event.code != UNIMPLEMENTED:
-                    name = event.path.rpartition("/")[2] if kind == "stream" else "other"
                     self._streams.labels(name, code).inc()
             case PullRecorded():
                 self._pull(event.record)

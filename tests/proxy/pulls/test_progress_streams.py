@@ -20,6 +20,7 @@ from pycrictl.proxy.pulls.book import (
     MAX_FAILURES,
     CallState,
     Policy,
+    PullCall,
     PullKey,
     QueuedPull,
 )
@@ -141,7 +142,7 @@ def followed(fake: FakeServer, count: int, heartbeat_s: float = 10.0) -> list[li
         )
         target = PullTarget(PodKey("default", "web", "u1"))
         book.line.append(QueuedPull(1, PullKey("a"), takes_slot=True, reference="a"))
-        book.begin(1, book.line[0], pod=target.pod, reference="a", now=0.0)
+        book.begin(PullCall(1, book.line[0], target.pod, "a", "a", 0.0), now=0.0)
         found = []
         async with contextlib.aclosing(progress.follow(target)) as batches:
             async for batch in batches:

@@ -19,10 +19,10 @@ from pycrictl.proxy.pulls.book import (
     PullCall,
     PullKey,
     QueuedPull,
-    Reason,
 )
 from pycrictl.proxy.pulls.queue import PullQueue, starts, typical_s
 from pycrictl.proxy.runtime_lookup import PodKey
+from pycrictl.streams.wire.codes import ABORTED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED
 
 A, B, C, D = (PullKey(f"registry.example/{name}:1") for name in "abcd")
 ONE, TWO, THREE, FOUR, FIVE = (PodKey("default", name, "u") for name in ("1", "2", "3", "4", "5"))
@@ -33,7 +33,7 @@ class Queue(PullQueue):
     """A queue that notes what it decides: the ticket of each start, and the reason of a refusal."""
 
     def __init__(self, limit: int, policy: Policy = Policy.WAIT, retries: int = 3) -> None:
-        self.noted: list[int | tuple[int, Reason]] = []
+        self.noted: list[int | tuple[int, int]] = []
         super().__init__(limit, policy, emit=self.note, retries=retries)
 
     def note(self, event: Event) -> None:
@@ -42,7 +42,7 @@ class Queue(PullQueue):
         elif isinstance(event, PullEnded) and event.call.refusal:
             self.noted.append((event.call.ticket, event.call.refusal))
 
-    def decided(self) -> list[int | tuple[int, Reason]]:
+    def decided(self) -> list[int | tuple[int, int]]:
         """Return what was decided since the last call."""
         noted, self.noted = self.noted, []
         return noted
@@ -126,7 +126,7 @@ def test_retries_happen_at_their_times_and_then_the_caller_is_refused() -> None:
         assert pull.next_try == at
         assert queue.decided() == []
         queue.retry(pull, now=at)
-    assert queue.decided() == [(2, Reason.FULL), (3, Reason.FULL)]
+    assert queue.decided() == [(2, RESOURCE_EXHAUSTED), (3, RESOURCE_EXHAUSTED)]
     assert all(call.decided.is_set() for call in calls)
     assert calls[0].error == (
         "TooManyPullingInParallelErr: 1 image is being pulled, the limit is 1; "
@@ -161,7 +161,9 @@ def test_thousands_wait_cheaply() -> None:
 def begin(book: Book, image: str, pod: PodKey | None = ONE, *, now: float) -> PullCall:
     pull = QueuedPull(0, PullKey(image), takes_slot=True, reference=image)
     ticket = len(book.calls) + len(book.ended) + 1
-    return book.begin(ticket, pull, pod=pod, reference=image, now=now)
+    call = PullCall(ticket, pull, pod, image, image, now)
+    book.begin(call, now)
+    return call
 
 
 def fail(book: Book, image: str, pod: PodKey | None = ONE, *, now: float) -> PullCall:
@@ -328,8 +330,8 @@ class Decisions(RuleBasedStateMachine):
         self.follow(self.decided())
 
     @precondition(lambda self: self.running or self.waiting)
-    @rule(data=st.data(), reason=st.sampled_from([Reason.DEADLINE, Reason.WITHDRAWN]))
-    def give_up(self, data: st.DataObject, reason: Reason) -> None:
+    @rule(data=st.data(), reason=st.sampled_from([DEADLINE_EXCEEDED, ABORTED]))
+    def give_up(self, data: st.DataObject, reason: int) -> None:
         ticket = data.draw(st.sampled_from(self.waiting + self.running))
         is_waiting = ticket in self.waiting
         self.queue.give_up(ticket, reason, "why", now=self.now)
@@ -401,7 +403,7 @@ class Decisions(RuleBasedStateMachine):
                 self.waiting.remove(ticket)
                 self.running.append(ticket)
                 continue
-            if call.refusal is Reason.FULL:
+            if call.refusal is RESOURCE_EXHAUSTED:
                 assert call.error.startswith("TooManyPullingInParallelErr:")
                 assert self.policy is Policy.RETRY
                 assert self.queue.is_held or 0 < self.queue.limit <= len(self.slots())
