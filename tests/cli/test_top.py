@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import ConnectError
 from pycrictl.cli.board import Limit
-from pycrictl.cli.commands.top import BoardPoller, NodeClients
+from pycrictl.cli.commands.top import BoardPoller, Connection
 from pycrictl.diagnosis.survey import Sources
 from pycrictl.runtime.cri.calls.client import CriClient
 from tests.cli.run import Run
@@ -79,14 +81,14 @@ class Restarting:
         return {"limit": 3, "running": [], "waiting": []}
 
 
+@contextmanager
 def connected(
     fake: FakeServer, *, is_there: bool = True, proxy: Restarting | None = None
-) -> NodeClients:
+) -> Iterator[Connection]:
     if not is_there:
         raise ConnectError("the runtime is away")
-    client = CriClient(fake.path, timeout_s=20)
-    sources = Sources(ask_proxy=proxy.status if proxy else None)
-    return NodeClients(client, client, sources, client.close)
+    with CriClient(fake.path, timeout_s=20) as client:
+        yield client, client, Sources(ask_proxy=proxy.status if proxy else None)
 
 
 def test_a_proxy_that_restarts_is_shown_again(fake: FakeServer) -> None:

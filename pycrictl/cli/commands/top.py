@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TextIO
+from typing import Annotated, Any, Literal, TextIO
 
 import typer
 
@@ -32,9 +32,6 @@ from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.show import render
 from pycrictl.show.records import records_of
 from pycrictl.show.render import Tone, painted
-
-RETRY_S: Final = 30.0
-"""Pause before retrying a runtime whose pulls could not be read."""
 
 
 def top(
@@ -64,10 +61,10 @@ def top(
         app.boards_elsewhere.open()
         _show(app, app.boards_elsewhere.look, interval)
         return
-    connect = partial(_connect, app, admin_socket, no_kube=no_kube)
+    connect = partial(_connected, app, admin_socket, no_kube=no_kube)
     poller = BoardPoller(connect, os.uname().nodename, wall_s=env.wall_clock)
-    poller.open()  # connection errors are reported as by any other command
     try:
+        poller.open()  # connection errors are reported as by any other command
         if not is_once and records is None:
             _show(app, poller.look, interval)
         while not is_once and records is not None:
@@ -104,41 +101,40 @@ def _write(app: AppContext, board: Board, out: TextIO, columns: int) -> None:
         out.write(f"{painted(escape(line), tone)}\n")
 
 
-@dataclass(slots=True)
-class NodeClients:
-    client: CriClient
-    images: CriClient
-    sources: Sources
-    close: Callable[[], object]
+Connection = tuple[CriClient, CriClient, Sources]
+"""Clients of the runtime and of its images, and the other sources."""
 
 
-def _connect(app: AppContext, admin_socket: str, *, no_kube: bool) -> NodeClients:
-    stack = ExitStack()
-    client, images = stack.enter_context(app.open_clients(needs_images=True))
+@contextmanager
+def _connected(app: AppContext, admin_socket: str, *, no_kube: bool) -> Iterator[Connection]:
     root = Path(noderoot.directory())
-    proxy = proxy_of(client, admin_socket)
-    sources = Sources(
-        None if no_kube else NodePods(root=root),
-        partial(journal.read, root=root, timeout_s=journal.TIMEOUT_S),
-        proxy.status if proxy is not None else None,
-    )
-    return NodeClients(client, images, sources, stack.close)
+    with app.open_clients(needs_images=True) as (client, images):
+        proxy = proxy_of(client, admin_socket)
+        sources = Sources(
+            None if no_kube else NodePods(root=root),
+            partial(journal.read, root=root, timeout_s=journal.TIMEOUT_S),
+            proxy.status if proxy is not None else None,
+        )
+        yield client, images, sources
 
 
 class BoardPoller:
+    """Polls a node; ``retry_s`` is the pause after its pulls could not be read."""
+
     def __init__(
         self,
-        connect: Callable[[], NodeClients],
+        connect: Callable[[], AbstractContextManager[Connection]],
         node: str,
         *,
         wall_s: Callable[[], float] = time.time,
+        retry_s: float = 30.0,
     ) -> None:
         self._connect = connect
+        self._retry_s, self._retry_at = retry_s, 0.0
         self._wall_s = wall_s
-        self._connection: NodeClients | None = None
+        self._stack = ExitStack()
         self._survey: Survey | None = None
         self._containerd: ContainerdPulls | None = None
-        self._retry_at = 0.0
         self._status: dict[str, Any] | None = None
         self._pulls: list[PullState] = []
         self._board = Board(node, "", wall_s())
@@ -146,7 +142,7 @@ class BoardPoller:
     def look(self) -> Board:
         """Return the current board; if the runtime does not answer, the last one and the reason."""
         try:
-            if self._connection is None:
+            if self._survey is None:
                 self.open()
             self._board = self._look()
         except (PycrictlError, OSError) as exc:
@@ -157,23 +153,16 @@ class BoardPoller:
         return self._board
 
     def open(self) -> None:
-        connection = self._connect()
-        self._connection = connection
-        answer = connection.client.call("Version", cri_pb2.VersionRequest())
+        client, images, sources = self._stack.enter_context(self._connect())
+        answer = client.call("Version", cri_pb2.VersionRequest())
         runtime = f"{answer.runtime_name} {answer.runtime_version.removeprefix('v')}"
         self._board = replace(self._board, runtime=runtime)
-        self._survey = Survey(
-            connection.client,
-            connection.images,
-            connection.sources,
-            self._find_pulls,
-            wall_s=self._wall_s,
-        )
+        find_pulls = partial(self._find_pulls, client, sources)
+        self._survey = Survey(client, images, sources, find_pulls, wall_s=self._wall_s)
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = self._survey = self._containerd = None
+        self._survey = self._containerd = None
+        self._stack.close()
 
     def _look(self) -> Board:
         assert self._survey is not None
@@ -194,22 +183,22 @@ class BoardPoller:
             since_s=0.0,
         )
 
-    def _find_pulls(self, absent: Sequence[str]) -> Callable[[str], Pulls]:
-        connection = self._connection
-        assert connection is not None
-        if connection.sources.ask_proxy is not None:
+    def _find_pulls(
+        self, client: CriClient, sources: Sources, absent: Sequence[str]
+    ) -> Callable[[str], Pulls]:
+        if sources.ask_proxy is not None:
             with suppress(PycrictlError):  # it may be restarting: containerd shows its pulls
-                status = self._status = connection.sources.ask_proxy()
+                status = self._status = sources.ask_proxy()
                 self._pulls = pulls_in_line(status)
                 return lambda owner: from_proxy(status, owner)
         if time.monotonic() < self._retry_at:
             return lambda _: Pulls()
         try:
             if self._containerd is None:
-                self._containerd = ContainerdPulls(connection.client, connection.sources.pods)
+                self._containerd = ContainerdPulls(client, sources.pods)
             pulls = self._containerd.poll(absent)
         except PycrictlError:  # neither containerd nor CRI-O, or no access to it
-            self._containerd, self._retry_at = None, time.monotonic() + RETRY_S
+            self._containerd, self._retry_at = None, time.monotonic() + self._retry_s
             return lambda _: Pulls()
         self._pulls = [
             pull if pull.image else replace(pull, image=name) for name, pull in pulls.items()
