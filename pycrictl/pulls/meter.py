@@ -194,7 +194,6 @@ def _bytes(layers: Sequence[LayerState]) -> dict[str, Any]:
     return {
         "progress": sum(layer.progress for layer in known or layers),
         "total": sum(layer.total for layer in known),
-        "resumed": sum(layer.resumed for layer in layers if layer.phase is not Phase.PRESENT),
         "has_unknown": any(not layer.total and not layer.is_finished for layer in layers),
     }
 

@@ -83,7 +83,6 @@ class Sums:
     done: int = 0  # Layers that have arrived, or images while no layer is known
     count: int = 0  # Layers, or images while no layer is known; 0: nothing is known
     failed: int = 0  # Layers that have failed, or images while no layer is known
-    resumed: int = 0  # Bytes that were present before the pull began
     rate: float | None = None  # Bytes downloaded per second; None in the first second, 0 in a stall
     # Seconds until everything is unpacked; None in the first three seconds, in a stall, and while
     # the size of a part is unknown

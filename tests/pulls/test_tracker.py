@@ -143,7 +143,6 @@ def test_a_resumed_layer_counts_from_first_sight() -> None:
     tracker.view(0.0)
     tracker.tell(Report("a", "l", 68 * MIB, 100 * MIB, resumed=40 * MIB), now=4.0)
     totals = tracker.view(4.0).sums
-    assert totals.resumed == 40 * MIB  # and 20 MiB arrived before the first report
     assert totals.rate == pytest.approx(2 * MIB)
     assert totals.eta_s == pytest.approx(16)
 
@@ -155,7 +154,6 @@ def test_layers_that_are_there_at_first_sight_make_no_rate(phase: str) -> None:
     tracker.tell(Report("a", "m", 100 * MIB, 100 * MIB, phase=phase), now=5.0)
     totals = pull(tracker, range(5, 9)).sums
     assert totals.rate == pytest.approx(MIB)
-    assert totals.resumed == 0
 
 
 def test_a_rate_that_is_measured_anew() -> None:
@@ -426,7 +424,7 @@ def test_sums() -> None:
         Report("a", "failed", 10, 50, "boom"),
     )
     assert view.sums == Sums(
-        progress=180, total=390, done=2, count=6, failed=1, resumed=0, rate=None, eta_s=None,
+        progress=180, total=390, done=2, count=6, failed=1, rate=None, eta_s=None,
         share=view.sums.share, has_unknown=True,
     )  # fmt: skip
     assert view.sums.percent == 46

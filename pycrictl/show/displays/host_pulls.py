@@ -140,7 +140,6 @@ class HostPulls:
             done=sum(sums.done for sums in every),
             count=sum(sums.count for sums in every),
             failed=sum(sums.failed for sums in every),
-            resumed=sum(sums.resumed for sums in every),
             rate=sum(rates) if rates else None,
             eta_s=max(known) if known and len(known) == len(etas) else None,
         )
