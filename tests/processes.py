@@ -66,7 +66,9 @@ def descriptors(pid: int) -> list[str]:
 
 def children(pid: int) -> list[str]:
     """Return the PIDs of the children that a process has not yet waited for."""
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return []
 
 
 def connections(path: Path) -> list[str]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
+import typer
+
 from pycrictl.base import config, noderoot
+from pycrictl.base.errors import ExitCode, PycrictlError
+from pycrictl.base.units import escape
 from pycrictl.show.render import Screen, colours_are_wanted
 
 if TYPE_CHECKING:
@@ -117,6 +121,28 @@ class AppContext:
         else:
             with self.open_client("runtime") as runtime:
                 yield runtime
+
+
+class Results:
+    """Results of a command with several targets: each failure is reported, the rest goes on."""
+
+    def __init__(self, app: AppContext) -> None:
+        self.app = app
+        self.has_failed = False
+
+    def say(self, lines: Iterable[str]) -> None:
+        """Write each line to stdout at once: the next one may take minutes."""
+        for line in lines:
+            self.app.env.stdout.write(f"{escape(line)}\n")
+            self.app.env.stdout.flush()
+
+    def fail(self, error: PycrictlError) -> None:
+        self.has_failed = True
+        self.app.env.error(error.message, hint=error.hint)
+
+    def finish(self) -> None:
+        if self.has_failed:
+            raise typer.Exit(ExitCode.FAILURE)
 
 
 def find_root() -> str:

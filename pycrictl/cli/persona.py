@@ -265,7 +265,8 @@ def _page(command: TyperCommand, ctx: typer.Context) -> str:
 def _blocks(command: TyperCommand, ctx: typer.Context) -> Iterator[tuple[str, Sequence[Row | str]]]:
     path = ctx.command_path
     params = command.get_params(ctx)
-    options = [_row(param) for param in params if isinstance(param, TyperOption)]
+    rows = [param.get_help_record(ctx) for param in params if isinstance(param, TyperOption)]
+    options = [row for row in rows if row is not None]
     entry = getattr(command, "entry", None)
     if entry is None:
         yield "NAME:", [TITLE]
@@ -285,20 +286,6 @@ def _blocks(command: TyperCommand, ctx: typer.Context) -> Iterator[tuple[str, Se
     yield "OPTIONS:", options
     program = ctx.obj.persona.program
     yield "DESCRIPTION:", [text.replace("pycrictl ", f"{program} ") for text in texts]
-
-
-def _row(option: TyperOption) -> Row:
-    value = "" if option.is_flag else " value"
-    name = ", ".join(
-        f"{spelling}{value}" for spelling in sorted(option.opts, key=len, reverse=True)
-    )
-    if option.multiple:
-        name += f" [ {name} ]"
-    text, default = option.help or "", bool(option.default) if option.is_flag else option.default
-    if not option.show_default or default in (None, ""):
-        return name, text
-    shown = f'"{default}"' if isinstance(default, str) else str(default).lower()
-    return name, f"{text} (default: {shown})"
 
 
 def _set(heading: str, content: Sequence[Row | str]) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -12,17 +14,72 @@ from pycrictl.base.environ import write_bytes
 from pycrictl.base.errors import MissingArgument, NothingSelected, PycrictlError, UsageError
 from pycrictl.cli import complete, list_options, options, stream_options
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.stream_options import StreamTransport, TlsOptions
 from pycrictl.runtime.cri import sessions
 from pycrictl.runtime.cri.calls.client import CriClient, each
 from pycrictl.runtime.cri.lists import queries
 from pycrictl.runtime.cri.lists.lookup import Lookup, ObjectRef
 from pycrictl.runtime.cri.sessions import Outcome
 
+if TYPE_CHECKING:
+    from pycrictl.streams.target import TlsFiles
+
 _KILLED: Final = PycrictlError(
     "the runtime killed the command before it finished",
     hint="the time limit, --timeout, may have passed",
 )
 """CRI-O reports status -1, which no command can have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecOptions:
+    """The options about how a command runs in the selected containers."""
+
+    ignore_errors: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-errors",
+            "-e",
+            help="Exit with 0 even if the command fails or no container is selected.",
+        ),
+    ] = False
+    interactive: Annotated[
+        bool, typer.Option("--interactive", "-i", help="Forward standard input to the command.")
+    ] = False
+    parallel: Annotated[
+        bool,
+        typer.Option(
+            "--parallel", "-x", help="Run in all selected containers without printing their IDs."
+        ),
+    ] = False
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print nothing but the command's output.")
+    ] = False
+    sync: Annotated[
+        bool,
+        typer.Option(
+            "--sync", "-s", help="Run without a stream; print the output when the command ends."
+        ),
+    ] = False
+    timeout: Annotated[
+        int,
+        options.int_option(
+            "--timeout", help="With --sync: kill the command after N seconds; 0: never."
+        ),
+    ] = 0
+    transport: StreamTransport = "spdy"
+    tty: Annotated[
+        bool, typer.Option("--tty", "-t", help="Allocate a terminal; detach with Ctrl-P Ctrl-Q.")
+    ] = False
+
+    def check(self, app: AppContext) -> None:
+        if self.timeout < 0:
+            raise UsageError("--timeout must not be negative")
+        if self.sync and (self.interactive or self.tty):
+            raise UsageError("--sync cannot be combined with --interactive or --tty")
+        stream_options.check_terminal(
+            app.env, tty=self.tty, stdin=self.interactive, stdin_flag="--interactive"
+        )
 
 
 @options.with_records
@@ -46,52 +103,17 @@ def exec_(
         ),
     ] = None,
     of_container: options.OfContainer = None,
-    ignore_errors: Annotated[
-        bool,
-        typer.Option(
-            "--ignore-errors",
-            "-e",
-            help="Exit with 0 even if the command fails or no container is selected.",
-        ),
-    ] = False,
-    selection: list_options.ContainerSelection,
-    interactive: Annotated[
-        bool, typer.Option("--interactive", "-i", help="Forward standard input to the command.")
-    ] = False,
     namespace: Annotated[
         str | None,
         typer.Option("--namespace", metavar="NAMESPACE", help="The namespace of the pod."),
     ] = None,
-    parallel: Annotated[
-        bool,
-        typer.Option(
-            "--parallel", "-x", help="Run in all selected containers without printing their IDs."
-        ),
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print nothing but the command's output.")
-    ] = False,
+    selection: list_options.ContainerSelection,
     state: Annotated[
         Literal["created", "running", "exited", "unknown"] | None,
         typer.Option("--state", case_sensitive=False, help="Only containers in this state."),
     ] = None,
-    sync: Annotated[
-        bool,
-        typer.Option(
-            "--sync", "-s", help="Run without a stream; print the output when the command ends."
-        ),
-    ] = False,
-    timeout: Annotated[
-        int,
-        options.int_option(
-            "--timeout", help="With --sync: kill the command after N seconds; 0: never."
-        ),
-    ] = 0,
-    tls: stream_options.TlsOptions,
-    transport: stream_options.StreamTransport = "spdy",
-    tty: Annotated[
-        bool, typer.Option("--tty", "-t", help="Allocate a terminal; detach with Ctrl-P Ctrl-Q.")
-    ] = False,
+    how: ExecOptions,
+    tls: TlsOptions,
 ) -> None:
     """Run a command in containers.
 
@@ -109,65 +131,60 @@ def exec_(
         raise MissingArgument(f"no command is given{where}")
     if is_selected and (of_container or namespace):
         raise UsageError("--container and --namespace need the name of a pod")
-    if timeout < 0:
-        raise UsageError("--timeout must not be negative")
-    if sync and (interactive or tty):
-        raise UsageError("--sync cannot be combined with --interactive or --tty")
-    stream_options.check_terminal(app.env, tty=tty, stdin=interactive, stdin_flag="--interactive")
-    tls_files = tls.files(app.persona)
+    how.check(app)
+    run = partial(_run, app, words, how, tls.files(app.persona))
     query = selection.query(app, state)
-
-    def run(client: CriClient, targets: Sequence[ObjectRef]) -> int:
-        count = len(targets)
-        if interactive and count > 1:
-            raise UsageError(f"--interactive needs a single container, but {count} are selected")
-        if is_selected and not quiet and not parallel:
-            app.env.stdout.write("".join(f"{target.id}:\n" for target in targets))
-            app.env.stdout.flush()
-        if sync:
-            outcomes = _run_sync(app, client, targets, words, limit_s=timeout)
-        else:
-            # Not needed with --sync, and it loads all protocols of streams.
-            from pycrictl.cli.exec_streams import run_streams  # noqa: PLC0415
-
-            outcomes = run_streams(
-                app,
-                client,
-                targets,
-                words,
-                stdin=interactive,
-                tty=tty,
-                transport=transport,
-                tls=tls_files,
-            )
-        if ignore_errors and app.persona.is_plain:  # crictl does not report failures either
-            return 0
-        codes = [
-            _report(app, target, outcome, is_alone=count == 1)
-            for target, outcome in zip(targets, outcomes, strict=True)
-        ]
-        return next(filter(None, codes), 0)
-
     code = 0
-    if ignore_errors and not quiet:
+    if how.ignore_errors and not how.quiet:
         app.env.warn("failures of the command are ignored")
-    if target is None:
-        with app.open_clients(needs_images=bool(selection.image)) as (client, images):
-            containers = queries.list_containers(
-                client, images, query, labels_only=app.persona.is_literal
-            )
-            if containers:
-                code = run(client, [ObjectRef(target.id, target.id) for target in containers])
-            elif ignore_errors:
-                app.env.warn("no container is selected")
-            else:
-                hint = "without --state, only running containers are selected"
-                raise NothingSelected("no container is selected", hint=hint)
-    else:
+    if target is not None:
         with app.open_client("runtime") as client:
             word = options.qualified(target, container=of_container, namespace=namespace)
             code = run(client, [Lookup(client).found(word, "container")])
-    raise typer.Exit(0 if ignore_errors else code)
+        raise typer.Exit(0 if how.ignore_errors else code)
+    with app.open_clients(needs_images=bool(selection.image)) as (client, images):
+        containers = queries.list_containers(
+            client, images, query, labels_only=app.persona.is_literal
+        )
+        if containers:
+            refs = [ObjectRef(target.id, target.id) for target in containers]
+            code = run(client, refs, prints_ids=not how.quiet and not how.parallel)
+        elif how.ignore_errors:
+            app.env.warn("no container is selected")
+        else:
+            hint = "without --state, only running containers are selected"
+            raise NothingSelected("no container is selected", hint=hint)
+    raise typer.Exit(0 if how.ignore_errors else code)
+
+
+def _run(
+    app: AppContext,
+    command: Sequence[str],
+    how: ExecOptions,
+    tls: TlsFiles | None,
+    client: CriClient,
+    targets: Sequence[ObjectRef],
+    *,
+    prints_ids: bool = False,
+) -> int:
+    """Run a command in containers, report failures, and return the first status that is not 0."""
+    count = len(targets)
+    if how.interactive and count > 1:
+        raise UsageError(f"--interactive needs a single container, but {count} are selected")
+    if prints_ids:
+        app.env.stdout.write("".join(f"{target.id}:\n" for target in targets))
+        app.env.stdout.flush()
+    if how.sync:
+        outcomes = _run_sync(app, client, targets, command, limit_s=how.timeout)
+    else:
+        outcomes = _run_streams(app, client, targets, command, how, tls)
+    if how.ignore_errors and app.persona.is_plain:  # crictl does not report failures either
+        return 0
+    codes = [
+        _report(app, target, outcome, is_alone=count == 1)
+        for target, outcome in zip(targets, outcomes, strict=True)
+    ]
+    return next(filter(None, codes), 0)
 
 
 def _run_sync(
@@ -196,6 +213,46 @@ def _run_sync(
             write_bytes(app.env.stdout, stdout)
             write_bytes(app.env.stderr, stderr)
             outcomes.append(answer.exit_code if answer.exit_code >= 0 else _KILLED)
+    return outcomes
+
+
+def _run_streams(
+    app: AppContext,
+    client: CriClient,
+    targets: Sequence[ObjectRef],
+    command: Sequence[str],
+    how: ExecOptions,
+    tls: TlsFiles | None,
+) -> list[Outcome]:
+    """Run a command in containers at the same time, connected to our own standard streams."""
+    # All protocols of streams, which --sync does not need.
+    from pycrictl.diagnosis.error_causes import shortened  # noqa: PLC0415
+    from pycrictl.streams import remote_command  # noqa: PLC0415
+    from pycrictl.streams.wire.command import ExitReported, Streams  # noqa: PLC0415
+
+    tty = how.tty
+    ask = partial(sessions.exec_url, client, command=command, stdin=how.interactive, tty=tty)
+    with stream_options.first_signal_ignored(app.persona, tty=tty) as spares:
+        ends = remote_command.stream_all(
+            app.env,
+            [partial(ask, target.id, shown=target.shown) for target in targets],
+            Streams(stdin=how.interactive, stderr=not tty, tty=tty),
+            wanted=how.transport,
+            timeout_s=client.timeout_s,
+            tls=tls,
+            spares=spares,
+        )
+    outcomes: list[Outcome] = []
+    for target, end in zip(targets, ends, strict=True):
+        if isinstance(end, ExitReported) and end.exit_code is None:
+            what = sessions.running(target.shown)
+            error = remote_command.not_started(what, end)
+            known = remote_command.CommandMissing | remote_command.CommandRefused
+            if isinstance(error, known) and not app.persona.is_plain:
+                error.message = f"{what}: {shortened(error.details)}"
+            outcomes.append(error)
+        else:
+            outcomes.append(end.exit_code if isinstance(end, ExitReported) else end)
     return outcomes
 
 

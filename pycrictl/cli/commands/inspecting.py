@@ -10,8 +10,7 @@ import typer
 
 from pycrictl.base.errors import NothingSelected
 from pycrictl.cli import complete, list_options, options
-from pycrictl.cli.context import AppContext
-from pycrictl.cli.results import Results
+from pycrictl.cli.context import AppContext, Results
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.inspection import statuses
 from pycrictl.runtime.cri.inspection.statuses import StatusKind

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final
 
 import typer
 
 from pycrictl.base.errors import UsageError
-from pycrictl.base.units import format_size, parse_int, plural, quote
+from pycrictl.base.units import SHORT_ID_CHARS, format_size, parse_int, plural, quote
 from pycrictl.cli import complete, options
-from pycrictl.cli.context import AppContext
-from pycrictl.cli.results import Results
+from pycrictl.cli.context import AppContext, Results
+from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.calls.redact import redact_text
 from pycrictl.runtime.cri.lifecycle.control import every, in_turn, remove
 from pycrictl.runtime.cri.lists import fetch, lookup
 from pycrictl.runtime.cri.lists.images import find_images, remove_images, unused_images
+from pycrictl.runtime.cri.lists.lookup import Kind, ObjectRef
+
+_NOUNS: Final = {"container": "container", "pod": "pod sandbox"}
 
 
 def start(
@@ -25,10 +28,11 @@ def start(
     """Start created containers.
 
     Processes the containers in order; a failure does not stop the others. Prints the ID of each.
+    Reports on stderr what each name resolved to.
 
     Example: pycrictl start $(pycrictl ps -aq --state created)
     """
-    _act(ctx.obj, containers, "StartContainer")
+    _act(ctx.obj, "container", containers, "StartContainer")
 
 
 def stop(
@@ -54,18 +58,7 @@ def stop(
         raise UsageError("--all and IDs cannot be combined")
     if timeout < 0:
         raise UsageError("--timeout must not be negative")
-    words = [] if all_ else options.some_named(containers, "container")
-    results = Results(app)
-    with app.open_client("runtime") as client:
-        targets = (
-            every(client, "container", running=True)
-            if all_
-            else results.targets(client, words, "container")
-        )
-        results.report(in_turn(client, "StopContainer", targets, timeout=timeout))
-    if not targets:
-        results.say(["No running containers found."])
-    results.finish()
+    _act(app, "container", containers, "StopContainer", all_running=all_, timeout=timeout)
 
 
 def stopp(ctx: typer.Context, pods: options.PodIds = None) -> None:
@@ -76,13 +69,7 @@ def stopp(ctx: typer.Context, pods: options.PodIds = None) -> None:
 
     Example: pycrictl stopp default/web
     """
-    app: AppContext = ctx.obj
-    words = options.some_named(pods, "pod sandbox")
-    results = Results(app)
-    with app.open_client("runtime") as client:
-        targets = results.targets(client, words, "pod")
-        results.report(in_turn(client, "StopPodSandbox", targets), "Stopped sandbox {}")
-    results.finish()
+    _act(ctx.obj, "pod", pods, "StopPodSandbox", "Stopped sandbox {}")
 
 
 def rm(
@@ -188,19 +175,45 @@ def rmi(
     results.finish()
 
 
-def _act(app: AppContext, containers: list[str] | None, call: str, **request: Any) -> None:
-    """Make a call for each container, and print its ID."""
-    words = options.some_named(containers, "container")
+def _act(
+    app: AppContext,
+    kind: Kind,
+    given: list[str] | None,
+    call: str,
+    said: str = "{}",
+    *,
+    all_running: bool = False,
+    **request: Any,
+) -> None:
+    """Make a call for each container or pod sandbox, and print its ID."""
+    words = [] if all_running else options.some_named(given, _NOUNS[kind])
     results = Results(app)
     with app.open_client("runtime") as client:
-        targets = lookup.targets(client, words, "container", as_typed=app.persona.is_literal)
-        results.report(in_turn(client, call, targets, **request))
+        targets = (
+            every(client, kind, running=True) if all_running else _targets(app, client, kind, words)
+        )
+        for outcome in in_turn(client, call, targets, **request):
+            if outcome.error is None:
+                results.say([said.format(outcome.target)])
+            else:
+                results.fail(outcome.error)
+    if not targets:
+        results.say(["No running containers found."])
     results.finish()
+
+
+def _targets(app: AppContext, client: CriClient, kind: Kind, words: list[str]) -> list[ObjectRef]:
+    """Resolve words, and report what names stand for."""
+    refs = lookup.targets(client, words, kind, as_typed=app.persona.is_literal)
+    for ref in refs:
+        if ref.name:
+            app.env.note(f"{ref.text} is {kind} {ref.id[:SHORT_ID_CHARS]} ({ref.name})")
+    return refs
 
 
 def _remove(
     app: AppContext,
-    kind: Literal["container", "pod"],
+    kind: Kind,
     given: list[str] | None,
     *,
     is_all: bool,
@@ -209,22 +222,24 @@ def _remove(
 ) -> None:
     if is_all and given:
         raise UsageError("--all and IDs cannot be combined")
-    noun = "pod sandbox" if kind == "pod" else "container"
-    words = [] if is_all else options.some_named(given, noun)
+    words = [] if is_all else options.some_named(given, _NOUNS[kind])
     before = ("Stopped sandbox ", "Removed sandbox ") if kind == "pod" else ("", "")
     results = Results(app)
     with app.open_client("runtime") as client:
-        targets = every(client, kind) if is_all else results.targets(client, words, kind)
+        targets = every(client, kind) if is_all else _targets(app, client, kind, words)
         for removal in remove(client, targets, kind, force=force, keep_logs=keep_logs):
             if removal.is_stopped:
                 results.say([f"{before[0]}{removal.target}"])
-            results.report([removal], f"{before[1]}{{}}")
-            results.warn(removal.warnings)
+            if removal.error is None:
+                results.say([f"{before[1]}{removal.target}"])
+            else:
+                results.fail(removal.error)
+            for warning in removal.warnings:
+                app.env.warn(warning)
             if removal.missing_log and app.persona.is_plain:
                 app.env.error(f"the log file {quote(removal.missing_log, 4096)} does not exist")
     if not targets:
-        what = "pod sandboxes" if kind == "pod" and not app.persona.is_plain else f"{kind}s"
-        app.env.note(f"no {what} to remove")
+        app.env.note(f"no {kind}s to remove")
     results.finish()
 
 
@@ -288,7 +303,7 @@ def update(
         if "" in (cpuset_cpus, cpuset_mems):
             raise UsageError("every limit is empty", hint="is a script's variable not set?")
         raise UsageError("nothing to update", hint="give a limit, such as --memory")
-    _act(app, containers, "UpdateContainerResources", linux=limits)
+    _act(app, "container", containers, "UpdateContainerResources", linux=limits)
 
 
 def checkpoint(
@@ -312,4 +327,4 @@ def checkpoint(
     if len({*(containers or ())}) > 1:
         app.env.warn(f'each checkpoint is written to "{export}": only the last one remains')
     timeout = int(app.config.timeout_s)
-    _act(app, containers, "CheckpointContainer", location=export, timeout=timeout)
+    _act(app, "container", containers, "CheckpointContainer", location=export, timeout=timeout)

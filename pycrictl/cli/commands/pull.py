@@ -14,9 +14,8 @@ from pycrictl.base.config import read_text
 from pycrictl.base.errors import ConfigError, RuntimeFault, UsageError, reason_of
 from pycrictl.base.units import quote
 from pycrictl.cli import complete, options
-from pycrictl.cli.context import AppContext
+from pycrictl.cli.context import AppContext, Results
 from pycrictl.cli.pulling import CredentialOptions, LoginOptions, pull_image, shown
-from pycrictl.cli.results import Results
 from pycrictl.pulls.own.image import PullOutcome, SharedLimit, images_in, pull_many
 from pycrictl.pulls.own.slots import MAX_LIMIT, default_directory
 from pycrictl.runtime.cri.configurations import load_pod
