@@ -117,12 +117,8 @@ def load(
             names = [with_skopeo.load(client, input_, name)]
         else:
             containerd = _containerd(client)
-            work = Load(
-                containerd,
-                title=title(input_),
-                snapshotter=settings_of(containerd).snapshotter if unpack else "",
-                folder=fetch.image_folder(client),
-            )
+            snapshotter = settings_of(containerd).snapshotter if unpack else ""
+            work = Load(containerd, title(input_), snapshotter, fetch.image_folder(client))
             outlet = app.outlet(progress, stdout="result")
             try:
                 with opened(input_) as members, closing(containerd):

@@ -31,9 +31,6 @@ _DAY_S: Final = 86400
 _CLOCK_STEP_NS: Final = 60 * _SECOND_NS
 """How far the node's clock may have been set back while the log was written."""
 
-LOOK_S: Final = 0.1
-"""Pause before a log without new content is polled again."""
-
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -258,17 +255,18 @@ class LogReader:
         return chunks
 
 
-def pause_for(reader_fd: int | None) -> Callable[[], None]:
-    """Return a function that pauses for ``LOOK_S``; BrokenPipeError if the pipe has no reader.
+def pause_for(reader_fd: int | None, *, pause_s: float = 0.1) -> Callable[[], None]:
+    """Return a function that pauses until a log without new content is polled again.
 
-    Otherwise that would go unnoticed until the container writes again.
+    It raises BrokenPipeError if a pipe has no reader: that would go unnoticed until the container
+    writes again.
     """
     poll = select.poll()
     if reader_fd is not None:
         poll.register(reader_fd, 0)
 
     def pause() -> None:
-        for fd, event in poll.poll(LOOK_S * 1000):
+        for fd, event in poll.poll(pause_s * 1000):
             if event & select.POLLERR:
                 raise BrokenPipeError
             poll.unregister(fd)

@@ -18,6 +18,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
@@ -58,22 +59,22 @@ _COMPRESSED: Final = {b"\x1f\x8b": "+gzip", b"\x28\xb5": "+zstd"}
 """Suffixes of a layer's media type, by the first bytes of the layer."""
 
 
+@dataclass(eq=False)
 class Load:
     """Loads the images of one archive.
 
-    Args:
+    Attributes:
         title: names the load to those who watch it.
         snapshotter: where to unpack the images; if empty, that is left to containerd.
         folder: where images are stored, to check the space there; None if unknown.
     """
 
-    def __init__(
-        self, client: ContainerdClient, *, title: str, snapshotter: str, folder: Path | None
-    ) -> None:
-        self._client = client
-        self._title = title
-        self._snapshotter = snapshotter
-        self._folder = folder
+    client: ContainerdClient
+    title: str
+    snapshotter: str
+    folder: Path | None
+
+    def __post_init__(self) -> None:
         self._lists: dict[str, bytes] = {}
         self._blobs: dict[str, Descriptor] = {}
         self._links: dict[str, str] = {}
@@ -101,23 +102,23 @@ class Load:
         except PycrictlError as exc:
             # A bare StreamError means that the archive ends too early, others that it is wrong.
             if not isinstance(exc, _INTERRUPTIONS) and type(exc) is not StreamError:
-                self._client.delete_lease(self._lease, sync=True)
+                self.client.delete_lease(self._lease, sync=True)
             raise
         for image, root in images.items():
-            self._client.name_image(image, root.target)
-        for lease in self._client.leases():
-            is_remains = is_abandoned(lease.id) and lease.labels[LOAD_LABEL] == self._title
+            self.client.name_image(image, root.target)
+        for lease in self.client.leases():
+            is_remains = is_abandoned(lease.id) and lease.labels[LOAD_LABEL] == self.title
             if lease.id == self._lease or is_remains:
-                self._client.delete_lease(lease.id)
+                self.client.delete_lease(lease.id)
         return list(images)
 
     def state(self) -> PullState:
         """Return how far the load is, from any thread."""
         layers = tuple(self._layers.values())
-        return PullState(image=self._title, layers=layers, began_s=self._began_s)
+        return PullState(image=self.title, layers=layers, began_s=self._began_s)
 
     def _show(self, name: str, total: int, phase: Phase, progress: int) -> None:
-        is_unpacked = bool(self._snapshotter) and phase is not Phase.PRESENT
+        is_unpacked = bool(self.snapshotter) and phase is not Phase.PRESENT
         self._layers[name] = LayerState(
             name=name, phase=phase, progress=progress, total=total, is_unpacked=is_unpacked
         )
@@ -127,8 +128,8 @@ class Load:
         """The lease, created when it is first needed: the archive may have told names by then."""
         with suppress(ArchiveError):
             names = (name for image in archive.listed(self._lists) for name in image.names)
-            self._title = next(names, self._title)
-        return self._client.create_load(self._title)
+            self.title = next(names, self.title)
+        return self.client.create_load(self.title)
 
     # The files of the archive
 
@@ -155,7 +156,7 @@ class Load:
             digest, phase = expected, Phase.PRESENT
         else:
             digest = self._write(member, name, expected)
-            phase = Phase.WAITING if self._snapshotter else Phase.DONE
+            phase = Phase.WAITING if self.snapshotter else Phase.DONE
         is_small = size_bytes <= store.DOCUMENT_LIMIT_BYTES
         document = self._document(digest) if is_small else None
         if document is None:
@@ -173,7 +174,7 @@ class Load:
         """Write a blob, and return its digest."""
         size_bytes, digest = member.size_bytes, expected
         with suppress(OSError):  # seen from a container, it is elsewhere
-            if self._folder and size_bytes > (free_bytes := shutil.disk_usage(self._folder).free):
+            if self.folder and size_bytes > (free_bytes := shutil.disk_usage(self.folder).free):
                 sizes = format_bytes(size_bytes), format_bytes(free_bytes)
                 raise ArchiveError(f"{quote(name)} has {sizes[0]}, but only {sizes[1]} are free")
         try:
@@ -207,7 +208,7 @@ class Load:
                 failures.append(exc)
 
         offset = self._begin(request(expected=expected))
-        yield from self._client.write(requests(), lease=self._lease)
+        yield from self.client.write(requests(), lease=self._lease)
         if failures:
             raise failures[0]
 
@@ -215,7 +216,7 @@ class Load:
         """Return where an ingest goes on, once nobody else writes it, such as a pull."""
         while True:
             try:
-                answer, *_ = self._client.write(iter((status,)), lease=self._lease)
+                answer, *_ = self.client.write(iter((status,)), lease=self._lease)
             except Unavailable as exc:
                 if "locked" not in exc.details:
                     raise
@@ -227,12 +228,12 @@ class Load:
 
     def _holds(self, digest: str, size_bytes: int) -> bool:
         """Return whether a blob is present; the lease then keeps it."""
-        info = self._client.infos([digest]).get(digest)
+        info = self.client.infos([digest]).get(digest)
         if info is None:
             return False
         # Not earlier: watchers take what a lease holds for complete.
         resource = {"id": digest, "type": "content"}
-        self._client.call("Leases.AddResource", id=self._lease, resource=resource)
+        self.client.call("Leases.AddResource", id=self._lease, resource=resource)
         if info.size != size_bytes:
             raise ArchiveError(f"{digest} has {info.size} bytes, not {size_bytes} as is claimed")
         return True
@@ -246,7 +247,7 @@ class Load:
         config = self._blob(image.config)._replace(media_type=archive.CONFIG)
         layers = list(map(self._blob, image.layers))
         for n, diff_id in enumerate(self._diff_ids(config, layers)):
-            head = self._client.read(layers[n].digest, size_bytes=2) or b""
+            head = self.client.read(layers[n].digest, size_bytes=2) or b""
             kind = "" if layers[n].digest == diff_id else _COMPRESSED.get(head)
             if kind is None:
                 raise ArchiveError(f"the layers are not those that {quote(image.config)} names")
@@ -279,7 +280,7 @@ class Load:
         are_here = [self._holds(child.digest, child.size_bytes) for child in children]
         self._keep(target.digest, children)
         is_ours = all(are_here) and store.runs_on(target.platform, store.own_platform())
-        if is_ours and self._snapshotter:
+        if is_ours and self.snapshotter:
             self._unpack(document)
         return is_ours
 
@@ -288,7 +289,7 @@ class Load:
         self._label(digest, {f"content.{n}": child.digest for n, child in enumerate(children)})
 
     def _document(self, digest: str) -> store.Document | None:
-        data = self._client.read(digest, size_bytes=store.DOCUMENT_LIMIT_BYTES + 1) or b""
+        data = self.client.read(digest, size_bytes=store.DOCUMENT_LIMIT_BYTES + 1) or b""
         if len(data) > store.DOCUMENT_LIMIT_BYTES:
             raise ArchiveError(f"{digest} is too large for a document of an image")
         return store.parse_document(data)
@@ -305,7 +306,7 @@ class Load:
         labels = {f"containerd.io/gc.ref.{key}": value for key, value in references.items()}
         info = {"digest": digest, "labels": labels}
         paths = [f"labels.{key}" for key in labels]
-        self._client.call("Content.Update", info=info, update_mask={"paths": paths})
+        self.client.call("Content.Update", info=info, update_mask={"paths": paths})
 
     # Unpacking
 
@@ -315,16 +316,16 @@ class Load:
         for layer, diff_id, name in zip(manifest.layers, diff_ids, names, strict=True):
             size_bytes = layer.size_bytes
             self._show(layer.digest, size_bytes, Phase.EXTRACTING, size_bytes)
-            if not self._client.snapshots(self._snapshotter, [name]):
+            if not self.client.snapshots(self.snapshotter, [name]):
                 self._apply(layer, diff_id, name, parent)
             self._show(layer.digest, size_bytes, Phase.DONE, size_bytes)
             parent = name
-        self._label(manifest.config.digest, {f"snapshot.{self._snapshotter}": parent})
+        self._label(manifest.config.digest, {f"snapshot.{self.snapshotter}": parent})
 
     def _apply(self, layer: Descriptor, diff_id: str, name: str, parent: str) -> None:
-        call, lease = self._client.call, self._lease
+        call, lease = self.client.call, self._lease
         key = f"extract-{time.time_ns() % 10**9}-{secrets.token_hex(4)} {name}"
-        target: dict[str, Any] = {"snapshotter": self._snapshotter, "key": key}
+        target: dict[str, Any] = {"snapshotter": self.snapshotter, "key": key}
         mounts = call("Snapshots.Prepare", lease=lease, parent=parent, **target).mounts
         answer = call("Diff.Apply", has_limit=False, diff=as_message(layer), mounts=mounts)
         if answer.applied.digest != diff_id:

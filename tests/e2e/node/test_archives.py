@@ -96,7 +96,7 @@ def test_round_trip(
     done = crictl.run("load", "-i", folder / "web.tar", *chosen)
     assert (done.status, done.stdout.decode(), done.stderr) == (0, f"{reference}\n", "")
     wait_until(lambda: loaded(lab, reference))
-    (image,) = [each for each in lab.node.kubelet.images() if reference in each.repo_tags]
+    (image,) = [known for known in lab.node.kubelet.images() if reference in known.repo_tags]
     assert image.id == web.config_digest
     assert lab.node.store.leases() == []
     assert (len(lab.node.store.snapshots()) > 2) is unpack
@@ -153,7 +153,7 @@ def test_skopeo_reads_and_writes(lab: Lab, crictl: Program, web: Image, folder: 
             done.stderr
         )
     wait_until(lambda: len(tags(lab)) == 3)
-    (image,) = [each for each in lab.node.kubelet.images() if len(each.repo_tags) == 3]
+    (image,) = [known for known in lab.node.kubelet.images() if len(known.repo_tags) == 3]
     assert image.id == web.config_digest
 
 
@@ -200,10 +200,10 @@ def test_an_image_of_several_platforms(lab: Lab, crictl: Program, folder: Path) 
         == 0
     )
     done = crictl.run(
-        "save", "example.org/many:1", "--platform", "linux/s390x", "-o", folder / "one"
+        "save", "example.org/many:1", "--platform", "linux/s390x", "-o", folder / "s390x.tar"
     )
     assert done.status == 0, done.stderr
-    with tarfile.open(folder / "one") as archive:
+    with tarfile.open(folder / "s390x.tar") as archive:
         assert len([name for name in archive.getnames() if name.startswith("blobs")]) == 3
     refused = crictl.run(
         "save", "example.org/many:1", "--platform", "linux/mips", "-o", folder / "no"
@@ -260,7 +260,7 @@ TWO = written({"config": described(CONFIG), "layers": []})
         (layout(name="Upper/a:1"), "names no image"),
         (
             layout(
-                {path_of(each): each for each in (INNER, DEEP, DEEPER)},
+                {path_of(data): data for data in (INNER, DEEP, DEEPER)},
                 index=index((DEEPER, "a:1")),
             ),
             "nested too deeply",
@@ -419,7 +419,7 @@ def test_layers_of_zstd(lab: Lab, crictl: Program, folder: Path) -> None:
     layers = [described(layer, kind)]
     manifest = written({"config": described(config, "config.v1+json"), "layers": layers})
     files = {"index.json": index((manifest, name))}
-    files |= {path_of(each): each for each in (manifest, config, layer)}
+    files |= {path_of(data): data for data in (manifest, config, layer)}
     done = crictl.run("load", "--unpack", stdin=tar(files))
     assert done.status == 0, done.stderr
     wait_until(lambda: loaded(lab, name))

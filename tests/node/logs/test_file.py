@@ -76,11 +76,11 @@ def test_the_first_line_since_a_time(
         patch.setattr(file, "BLOCK_BYTES", 100)
         with LogFile(str(path)) as log:
             log.seek_time(since * SECOND_NS)
-            found = rest(log).splitlines(keepends=True)
-    first = len(lines) - len(found)
-    assert found == lines[first:]
+            shown = rest(log).splitlines(keepends=True)
+    first = len(lines) - len(shown)
+    assert shown == lines[first:]
     assert all(int(line[18:19]) < since for line in lines[:first])
-    early = [line for line in found if int(line[18:19]) < since]
+    early = [line for line in shown if int(line[18:19]) < since]
     assert len(b"".join(early)) <= 2 * 100
 
 

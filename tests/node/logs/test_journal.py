@@ -46,7 +46,7 @@ read = partial(journal.read, timeout_s=60)
 
 
 def lines_of(*objects: object) -> str:
-    return "".join(f"{json.dumps(one)}\n" for one in objects)
+    return "".join(f"{json.dumps(entry)}\n" for entry in objects)
 
 
 def test_lines(journalctl: Path, tmp_path: Path) -> None:

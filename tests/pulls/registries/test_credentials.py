@@ -32,7 +32,7 @@ AUTH = {"auth": base64.b64encode(b"me:se:cret").decode()}
 
 
 @pytest.mark.parametrize(
-    ("keys", "reference", "found"),
+    ("keys", "reference", "expected"),
     [
         (["r.test"], "r.test/a/b:1", "r.test"),
         (["r.test", "r.test/a", "r.test/a/b"], "r.test/a/b:1", "r.test/a/b"),
@@ -54,12 +54,12 @@ AUTH = {"auth": base64.b64encode(b"me:se:cret").decode()}
         ([""], "r.test/b", ""),
     ],
 )
-def test_the_key_that_fits_best(keys: list[str], reference: str, found: str) -> None:
-    assert fitting(keys, parse(reference)) == found
+def test_the_key_that_fits_best(keys: list[str], reference: str, expected: str) -> None:
+    assert fitting(keys, parse(reference)) == expected
 
 
 @pytest.mark.parametrize(
-    ("entry", "found"),
+    ("entry", "expected"),
     [
         (AUTH, ME),
         ({"username": "me", "password": "se:cret"}, ME),
@@ -69,12 +69,12 @@ def test_the_key_that_fits_best(keys: list[str], reference: str, found: str) -> 
         ({"registrytoken": "t"}, Credentials(registry_token="t")),
     ],
 )
-def test_an_entry_of_a_file(tmp_path: Path, entry: Any, found: Credentials | None) -> None:
+def test_an_entry_of_a_file(tmp_path: Path, entry: Any, expected: Credentials | None) -> None:
     """It may have what a request to pull has."""
-    assert found is None or credentials_of(found.auth()) == found
+    assert expected is None or credentials_of(expected.auth()) == expected
     path = write(tmp_path / "c.json", {"auths": {"r.test": entry}})
     login = login_in(path, "c", IMAGE)
-    assert login == (None if found is None else Login(found, "c"))
+    assert login == (None if expected is None else Login(expected, "c"))
     assert "cret" not in repr(login)
 
 
@@ -113,7 +113,7 @@ def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize(
-    ("document", "reference", "found"),
+    ("document", "reference", "expected"),
     [
         ({"credHelpers": {"r.test": "mine"}}, "r.test/a", ME),
         ({"credsStore": "mine"}, "token.test/a", Credentials(identity_token="t")),
@@ -125,11 +125,11 @@ def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     ],
 )  # fmt: skip
 def test_credential_helpers(
-    tmp_path: Path, helper: str, document: Any, reference: str, found: Credentials | None
+    tmp_path: Path, helper: str, document: Any, reference: str, expected: Credentials | None
 ) -> None:
     login = login_in(write(tmp_path / "c.json", document), "c", parse(reference))
-    assert (login and login.credentials) == found
-    if found and found != ME:
+    assert (login and login.credentials) == expected
+    if expected and expected != ME:
         assert login is not None
         assert login.origin == f"docker-credential-{helper} (of c)"
 
