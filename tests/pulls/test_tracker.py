@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pycrictl.pulls.messages import sums_in, sums_json
-from pycrictl.pulls.meter import Speed
 from pycrictl.pulls.state import STALLED_S, LayerState, Phase, PullState, Sums, View
 from pycrictl.pulls.tracker import UNPACKED_RATIO
 from tests.pulls.tracking import (
@@ -177,13 +176,6 @@ def test_a_rate_that_is_measured_anew() -> None:
     assert look(7.0).sums.eta_s is None  # unknown for three seconds, as at the start
     tracker.forget("b")
     assert tracker.view(7.0).sums.rate == MIB
-
-
-def test_time_counts_only_while_something_is_open() -> None:
-    speed = Speed(8.0)
-    for second in range(60):
-        speed.record(0 if 20 < second < 40 else MIB, float(second), is_open=not 20 < second < 40)
-    assert speed.rate == pytest.approx(MIB)
 
 
 # Steps of 1 MiB, as containerd tells them

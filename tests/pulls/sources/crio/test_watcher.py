@@ -144,23 +144,6 @@ def test_a_pull_from_its_first_file_to_its_image(crio: FakeCrio) -> None:
     assert [question.reference for question in bench.questions] == [IMAGE]
 
 
-def test_a_pull_that_fails(crio: FakeCrio) -> None:
-    bench = Bench(crio, {IMAGE: manifest(a=10, b=20)})
-    crio.say(f"Pulling image: {IMAGE}")
-    pull = crio.pull()
-    pull.write(1, 10, closed=True)
-    pull.write(2, 6)
-    bench.poll()
-    bench.poll_until(lambda: bench.items)
-    crio.commit(digest("a"), 10)
-    bench.poll()
-    pull.end()
-    (ended,) = bench.poll().ended
-    assert ended.error == "the pull ended without an image (1 of 2 layers seen complete)"
-    assert [item.phase for item in bench.items] == [Phase.DONE, Phase.FAILED]
-    assert bench.items[1].progress == 6
-
-
 def test_two_pulls_at_once(crio: FakeCrio) -> None:
     other = "a.io/other:2"
     answers = {IMAGE: manifest(a=10), other: manifest(a=10, b=20)}

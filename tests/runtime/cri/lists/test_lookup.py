@@ -12,7 +12,6 @@ from pycrictl.runtime.cri.lists.lookup import (
     Kind,
     Lookup,
     ObjectRef,
-    find_in_pod,
     select_by_id,
     targets,
 )
@@ -44,19 +43,6 @@ def test_a_pod_out_of_a_streamed_list(fake: FakeServer, client: CriClient) -> No
         Lookup(client).find_pod("pod7")
     with pytest.raises(NotFound, match='no pod "nosuch"'):
         Lookup(client).find_pod("nosuch")
-
-
-def test_a_container_of_one_pod(fake: FakeServer, client: CriClient) -> None:
-    found = [cri_pb2.Container(id=f"a{number}", pod_sandbox_id="p") for number in range(2)]
-    found[0].metadata.name = found[1].metadata.name = "main"
-    found[1].created_at = 1
-    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=found))
-    newest = find_in_pod(client, "p", "main")
-    assert newest is not None
-    assert newest.id == "a1"
-    assert find_in_pod(client, "p", "other") is None
-    assert fake.methods() == ["StreamContainers", "ListContainers"] * 2
-    assert {call.request.filter.pod_sandbox_id for call in fake.calls} == {"p"}
 
 
 def pod(letter: str, name: str, *, uid: str = "", ready: bool = True) -> cri_pb2.PodSandbox:
