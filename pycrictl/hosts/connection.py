@@ -37,6 +37,12 @@ from pycrictl.hosts.session import COMMAND_VARIABLE, HostError, Process
 
 _NAME: Final = "pycrictl"
 _RELEASES: Final = "https://github.com/pycrictl/pycrictl/releases"
+_OPTIONS: Final = (
+    "-a -x -oControlMaster=auto -oControlPersist=60 -oClearAllForwardings=yes -oRemoteCommand=none"
+    # The host ends a command if it hears nothing for some seconds; this end is patient, as a slow
+    # network must not end a command.
+    " -oServerAliveInterval=1 -oServerAliveCountMax=15"
+).split()
 _FILE: Final = re.compile(r"-linux-(\w+?)\.(?:bin|tar\.xz)$")
 _PATH: Final = re.compile(r"/[\w./+@=,-]+", re.ASCII)
 _ANSWER: Final = "pycrictl-answer"
@@ -176,15 +182,13 @@ class Ssh:
     @cached_property
     def _programs(self) -> dict[str, Program]:
         """What can be sent to machines, as ``uname -m`` prints them."""
-        if self.program:
-            files = [Path(self.program)]
-        else:
-            files = sorted(self._downloads.glob(f"pycrictl-{__version__}-linux-*"))
-        matches = [(_FILE.search(file.name), file) for file in files]
-        programs = {match[1]: Program(file, match[1]) for match, file in matches if match}
-        if self.program and not (programs and files[0].is_file()):
+        if self.program and not (_FILE.search(self.program) and os.path.isfile(self.program)):
             text = f"{quote(self.program, 4096)} is not a file of a release"
             raise ConfigError(text, hint="their names end with -linux-MACHINE.bin or .tar.xz")
+        here = sorted(self._downloads.glob(f"pycrictl-{__version__}-linux-*"))
+        files = [Path(self.program)] if self.program else here
+        matches = [(_FILE.search(file.name), file) for file in files]
+        programs = {match[1]: Program(file, match[1]) for match, file in matches if match}
         if not self.program and getattr(sys, "frozen", False):
             file, machine = Path(sys.executable), platform.machine()
             is_folder = (file.parent / "lib").is_dir()
@@ -228,19 +232,8 @@ class Ssh:
             return self._answer(host, _TAKE_FILE, file)[0]
 
     def _options(self, host: Host) -> list[str]:
-        options = {
-            "ControlMaster": "auto",
-            "ControlPath": session.socket_of(self.environ, host.label),
-            "ControlPersist": "60",
-            "ConnectTimeout": f"{max(round(self.timeout_s), 1)}",
-            # The host ends a command if it hears nothing for some seconds; this end is patient, as
-            # a slow network must not end a command.
-            "ServerAliveInterval": "1",
-            "ServerAliveCountMax": "15",
-            "ClearAllForwardings": "yes",
-            "RemoteCommand": "none",
-        }
-        words = [*self._words, "-a", "-x", *(f"-o{name}={text}" for name, text in options.items())]
+        words = [*self._words, *_OPTIONS, f"-oConnectTimeout={max(round(self.timeout_s), 1)}"]
+        words.append(f"-oControlPath={session.socket_of(self.environ, host.label)}")
         words += ["-p", host.port] if host.port else []
         return words + (["-l", host.user] if host.user else [])
 
@@ -271,14 +264,13 @@ class Ssh:
     def _send(self, host: Host, machine: str) -> str:
         """Send the program; return its folder."""
         program = self._programs.get(machine)
-        if program is None and machine.endswith("-musl"):
-            text = "the program to send needs glibc, and this host has musl"
-            raise HostError(text, hint=f"install pycrictl {__version__} there, with pipx")
         if program is None:
             text = f"it has no pycrictl {__version__}, and there is none to send"
-            file = f"pycrictl-{__version__}-linux-{escape(machine)}.bin"
-            places = f"into {self._downloads}, or name it with --program"
-            raise HostError(text, hint=f"put {file} of {_RELEASES} {places}")
+            file = f"pycrictl-{__version__}-linux-{escape(machine)}.bin of {_RELEASES}"
+            hint = f"put {file} into {self._downloads}, or name it with --program"
+            if machine.endswith("-musl"):
+                hint = "it has musl, for which there is no such file: install it there with pipx"
+            raise HostError(text, hint=hint)
         with self._lock:
             packed = program.packed
         self.note(f"sending the program to {host.label} ({packed.tell() >> 20} MiB)")

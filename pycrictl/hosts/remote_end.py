@@ -40,7 +40,7 @@ def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
 
     Args:
         run: runs the command line in ``sys.argv``, in a child process.
-        words: the start in hex, and the client's and the host's address and port.
+        words: the start in hex, and SSH_CONNECTION: the client's and the host's address and port.
     """
     start, connection = unpack(bytes.fromhex(words[0])), words[1]
     has_terminal = os.isatty(0) and os.isatty(1)
@@ -105,25 +105,21 @@ def _let_suspend(pid: int) -> None:
 
 
 def _silence_s(connection: str) -> float:
-    """Return for how long TCP has heard nothing of the client; 0 if that is not known.
-
-    Args:
-        connection: client and server, each an address and a port, as in ``SSH_CONNECTION``.
-    """
+    """Return for how long TCP has heard nothing of the client; 0 if that is not known."""
     import socket
 
     from pycrictl.base.tcp_sockets import ESTABLISHED, tcp_sockets
 
     with suppress(OSError, ValueError, struct.error):
-        client, client_port, server, server_port = connection.split()
-        family = socket.AF_INET6 if ":" in server else socket.AF_INET
-        here, there = (
-            socket.inet_pton(family, address.partition("%")[0]) for address in (server, client)
+        _, client_port, address, port = connection.split()
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        ports = int(port), int(client_port)
+        # Of clients with the same port, the one that was heard last counts.
+        return min(
+            min(tcp.data_idle_s, tcp.ack_idle_s)
+            for tcp in tcp_sockets(family, ESTABLISHED)
+            if tuple(port for _, port in tcp.ends) == ports
         )
-        ends = (here, int(server_port)), (there, int(client_port))
-        for tcp in tcp_sockets(family, ESTABLISHED):
-            if tcp.ends == ends:
-                return min(tcp.data_idle_s, tcp.ack_idle_s)
     return 0.0
 
 

@@ -54,9 +54,9 @@ _PLAIN = frozenset(
 
 
 class HostError(Exception):
-    """A host cannot be reached or used, or the connection to it has ended.
+    """A host, which the message does not name, cannot be reached or used, or is lost.
 
-    The message does not name the host. ``is_begun`` tells whether the command has begun there.
+    ``is_begun`` tells whether the command has begun there.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, is_begun: bool = False) -> None:
@@ -167,8 +167,7 @@ def run(
     Raises:
         HostError: it has not begun, or was cut off.
     """
-    terminals = [] if is_terminal else [fd for fd in (stdout, 2) if os.isatty(fd)]
-    if terminals:
+    if terminals := [fd for fd in (stdout, 2) if not is_terminal and os.isatty(fd)]:
         size = os.get_terminal_size(terminals[0])
         start["environ"] += [f"COLUMNS={size.columns}", f"LINES={size.lines}"]
         start["terminals"] = [str(number) for number in terminals]

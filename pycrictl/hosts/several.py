@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import queue
 import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from pycrictl.hosts.session import Fields
 
 _TICK_S: Final = 0.1
+_QUEUED: Final = 64
+"""How many pieces of output may wait to be shown, so that none is read faster than that."""
+
 _RECORDS_BYTES: Final = 32 * 1024 * 1024
 """How much data of one host is kept until all have answered."""
 
@@ -57,9 +61,10 @@ class Several:
         again_s: float | None = None,
     ) -> None:
         self._ssh, self._hosts, self._start, self._stdin = ssh, hosts, start, stdin
-        self._strips, self._patience_s, self._again_s = strips, patience_s, again_s
+        self._strips, self._again_s = strips, again_s
+        self._patience_s = threading.TIMEOUT_MAX if patience_s is None else patience_s
         self._show = show
-        # Threads show what their hosts send by themselves, so none is read faster than is shown.
+        self._queue: queue.Queue[tuple[str, Event]] = queue.Queue(_QUEUED)
         self._changed = threading.Condition()
         # Of each host that runs, lines with their times, and when they came.
         self._waiting: dict[str, deque[tuple[float, float, bytes]]] = {}
@@ -70,26 +75,34 @@ class Several:
         if self._strips is not None:  # lines of all hosts are compared, so all must run
             most = len(self._hosts)
         pool = ThreadPoolExecutor(most)
-        running = {pool.submit(self._run, host) for host in self._hosts}
+        for host in self._hosts:
+            pool.submit(self._run, host)
+        running = len(self._hosts)
         while running:
-            ended, running = wait(running, _TICK_S)
-            for future in ended:
-                future.result()  # raises what went wrong here, such as a closed output
-            with self._changed:
+            # This thread shows everything: signals interrupt it, even if an output is not read.
+            try:
+                label, event = self._queue.get(timeout=_TICK_S)
+            except queue.Empty:
                 self._show(None)
+            else:
+                self._show((label, event))
+                running -= isinstance(event, End) and self._again_s is None
 
     def _run(self, host: Host) -> None:
         while True:
+            end = End(1, "internal error")
             try:
                 end = End(self._status(host), "")
             except (HostError, PycrictlError) as exc:
                 end = End(1, exc.message + (f" ({exc.hint})" if exc.hint else ""))
-            with self._changed:
-                self._show((host.label, end))
+            finally:
                 if self._again_s is None:
-                    del self._waiting[host.label]
-                    self._changed.notify_all()
-                    return
+                    with self._changed:
+                        del self._waiting[host.label]
+                        self._changed.notify_all()
+                self._queue.put((host.label, end))
+            if self._again_s is None:
+                return
             time.sleep(self._again_s)
 
     def _status(self, host: Host) -> int:
@@ -102,7 +115,7 @@ class Several:
         return process.result()
 
     def _receive(self, host: str, process: Process, word: bytes) -> None:
-        """Show lines and records; a record follows the secret word."""
+        """Queue lines and records; a record follows the secret word."""
         rest, kept_bytes = {False: b"", True: b""}, 0
         line_ends = ((is_error, b"\n") for is_error, text in rest.items() if text)
         for is_error, data in chain(process.pieces(), line_ends):
@@ -116,25 +129,24 @@ class Several:
                 texts += [text] if text or not is_record else []
                 if not is_record:
                     continue
-                self._show_lines(host, texts, is_error=is_error)
+                self._queue_lines(host, texts, is_error=is_error)
                 texts = []
                 try:
                     record = parsed(content)
                 except (ValueError, TypeError, KeyError, RecursionError):
                     raise HostError("its answer is not valid") from None
                 kept_bytes += 0 if record.passes else len(content)
-                with self._changed:
-                    self._show((host, record))
-            self._show_lines(host, texts, is_error=is_error)
+                self._queue.put((host, record))
+            self._queue_lines(host, texts, is_error=is_error)
             if kept_bytes + len(last) > _RECORDS_BYTES:
                 raise HostError(f"it sends more than {_RECORDS_BYTES >> 20} MiB of data")
 
-    def _show_lines(self, host: str, lines: Sequence[bytes], *, is_error: bool) -> None:
+    def _queue_lines(self, host: str, lines: Sequence[bytes], *, is_error: bool) -> None:
+        if self._strips is None or is_error:
+            if lines:
+                self._queue.put((host, Lines(lines, is_error)))
+            return
         with self._changed:
-            if self._strips is None or is_error:
-                if lines:
-                    self._show((host, Lines(lines, is_error)))
-                return
             waiting = self._waiting[host]
             for line in lines:
                 time_ns = 0.0
@@ -145,21 +157,19 @@ class Several:
                 waiting.append((time_ns, time.monotonic(), line))
             self._changed.notify_all()
             while waiting:
-                self._show_in_order()
+                self._queue_in_order()
                 if waiting:
                     self._changed.wait(self._patience_s)
 
-    def _show_in_order(self) -> None:
-        """Show lines until earlier ones of other hosts are to be expected."""
+    def _queue_in_order(self) -> None:
+        """Queue lines until earlier ones of other hosts are to be expected."""
         while ready := {host: lines[0] for host, lines in self._waiting.items() if lines}:
             host = min(ready, key=ready.__getitem__)
             time_ns, arrived_s, line = ready[host]
-            is_late = self._patience_s is not None and (
-                time.monotonic() - arrived_s >= self._patience_s
-            )
+            is_late = time.monotonic() - arrived_s >= self._patience_s
             if time_ns and not is_late and len(ready) < len(self._waiting):
                 return
             self._waiting[host].popleft()
-            self._show((host, Lines([line])))
+            self._queue.put((host, Lines([line])))
             if not self._waiting[host]:
                 self._changed.notify_all()

@@ -256,7 +256,11 @@ def test_a_host_without_tar_says_so(fresh: Hosts, runtime: str) -> None:
             "aarch64",
             f"none to send\nhint: put pycrictl-{__version__}-linux-aarch64.bin of",
         ),
-        ("ldd", "musl libc (x86_64)", "needs glibc, and this host has musl\nhint: install"),
+        (
+            "ldd",
+            "musl libc (x86_64)",
+            "none to send\nhint: it has musl, for which there is no such file: install",
+        ),
     ],
 )
 def test_hosts_that_need_another_program(

@@ -6,6 +6,8 @@ import json
 import os
 import re
 import resource
+import select
+import signal
 import socket
 import subprocess
 import threading
@@ -25,6 +27,7 @@ from tests.hosts.shell import Shell
 from tests.hosts.sshd import Host, Hosts
 from tests.processes import peak_bytes
 from tests.support.findings import node
+from tests.waiting import WAIT_S, wait_until
 
 VERSION = cri_pb2.VersionResponse(
     version="1", runtime_name="r", runtime_version="2", runtime_api_version="v1"
@@ -305,6 +308,20 @@ def test_endless_text_takes_bounded_memory(fresh: Hosts, kind: str) -> None:
     else:
         assert client.returncode == 1
     assert max(peaks) < MOST_BYTES + (40 << 20) * (kind == "j")
+
+
+def test_a_client_whose_output_is_not_read_can_be_ended(fresh: Hosts) -> None:
+    hostile(fresh, "h", "while True: write(b'x' * 65535 + b'\\n')")
+    hostile(fresh, "h2", "")
+    reader, writer = os.pipe()
+    words = fresh.words("-H", "h,h2", "ps")
+    with subprocess.Popen(words, stdout=writer, env=fresh.environ) as client:
+        wait_until(lambda: not select.select([], [writer], [], 0)[1])  # the pipe is full
+        client.send_signal(signal.SIGTERM)
+        assert client.wait(WAIT_S) == 128 + signal.SIGTERM
+    wait_until(lambda: not fresh.hosts["h"].processes())
+    os.close(reader)
+    os.close(writer)
 
 
 def test_twenty_hosts(fresh: Hosts, fake: FakeServer) -> None:
