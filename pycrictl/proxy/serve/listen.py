@@ -82,21 +82,11 @@ class OwnSocket:
 
     def _check_unused(self, before: Container[str]) -> None:
         before_us = _leads_to(self.link)
-        if before_us is not None and self._is_ours(before_us):
-            if before_us not in before and _is_served(self.link):
-                raise UsageError(f"another proxy listens on {quote(str(self.link))}")
-            return
-        try:
-            mode = self.link.lstat().st_mode
-        except FileNotFoundError:
-            return
-        if not stat.S_ISSOCK(mode):
-            raise UsageError(f"{quote(str(self.link))} exists and is not a socket")
-        if _is_served(self.link):
-            raise UsageError(
-                f"another program listens on {quote(str(self.link))}",
-                hint="if it is the socket unit of an older version, stop and disable that",
-            )
+        if before_us is None or not self._is_ours(before_us):
+            if os.path.lexists(self.link):
+                raise UsageError(f"{quote(str(self.link))} exists and is not a socket of a proxy")
+        elif before_us not in before and _is_served(self.link):
+            raise UsageError(f"another proxy listens on {quote(str(self.link))}")
 
     def _is_ours(self, name: str) -> bool:
         return bool(re.fullmatch(re.escape(self.link.name) + r"\.[a-z0-9_]{8}", name))
