@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Annotated, Any, Final
@@ -30,10 +30,10 @@ from pycrictl.cli import complete
 from pycrictl.cli import options as cli_options
 from pycrictl.cli.context import AppContext
 from pycrictl.copy import methods
-from pycrictl.copy.methods import CopyOptions, Method, Opened, first_to_serve, on_this_node
+from pycrictl.copy.methods import Method, Opened, first_to_serve
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.outcome import Summary
-from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules.policy import MAX_ENTRIES, Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.pulls.meter import Speed
 from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
@@ -76,11 +76,8 @@ class CopyForm:
     progress: cli_options.Progress = "auto"
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False
 
-    def options(self, **more: Any) -> CopyOptions:
-        rules = Rules(
-            archive=self.archive, no_clobber=self.no_clobber, max_size_bytes=self.max_size
-        )
-        return CopyOptions(rules=rules, follow=self.follow_link, **more)
+    def rules(self, max_entries: int) -> Rules:
+        return Rules(self.archive, self.no_clobber, self.max_size, max_entries)
 
 
 def split_ends(ctx: typer.Context, paths: Sequence[str] | None) -> tuple[Sequence[str], str]:
@@ -91,29 +88,6 @@ def split_ends(ctx: typer.Context, paths: Sequence[str] | None) -> tuple[Sequenc
             hint=f"see '{ctx.command_path} --help'",
         )
     return paths[:-1], paths[-1]
-
-
-def copy(
-    app: AppContext,
-    sources: Sequence[str],
-    destination: str,
-    options: CopyOptions,
-    form: CopyForm,
-    *,
-    qualify: Callable[[str], str] = str,
-) -> int:
-    """Copy to or from a container of this node; ``qualify`` completes its name."""
-
-    @contextmanager
-    def opened(container: spec.ContainerPath, watch: Watch) -> Iterator[Iterable[Method]]:
-        name = qualify("/".join(filter(None, (container.pod, container.container))))
-        pod, _, within = name.rpartition("/")
-        with app.open_client("runtime") as client:
-            yield on_this_node(client, container._replace(pod=pod, container=within), options)
-
-    request = spec.parse(sources, destination)
-    way = app.copies_elsewhere or opened
-    return carry_out(app, request, options, form, way)
 
 
 def sweep(app: AppContext) -> int:
@@ -129,11 +103,13 @@ def sweep(app: AppContext) -> int:
 def carry_out(
     app: AppContext,
     request: spec.CopyTo | spec.CopyFrom,
-    options: CopyOptions,
     form: CopyForm,
     opened: Opened,
+    *,
+    max_entries: int = MAX_ENTRIES,
 ) -> int:
-    _check_streams(app.env, request, options)
+    """Copy, report it, and return the exit status; ``opened`` yields the methods to try."""
+    _check_streams(app.env, request, form)
     display: CopyDisplay = Silent()
     if not form.quiet:
         has_result = isinstance(request, spec.CopyFrom) and request.destination.is_stream
@@ -144,7 +120,8 @@ def carry_out(
         app.env.configure_logging(debug=False)  # to warn of failed clean-up
 
     with _Meter(display, app.env) as meter:
-        errors = _copy_all(app.env, request, options, opened, meter)
+        rules = form.rules(max_entries)
+        errors = _copy_all(app.env, request, rules, opened, meter, follow=form.follow_link)
     if form.quiet and meter.skipped:
         left_out = plural(meter.skipped, "entry", "entries")
         app.env.error(f"left out {left_out}", hint="without --quiet, each is named")
@@ -156,9 +133,11 @@ def carry_out(
 def _copy_all(
     env: Environment,
     request: spec.CopyTo | spec.CopyFrom,
-    options: CopyOptions,
+    rules: Rules,
     opened: Opened,
     meter: _Meter,
+    *,
+    follow: bool,
 ) -> list[PycrictlError]:
     """Copy, and return the errors of those of several sources that failed.
 
@@ -166,7 +145,8 @@ def _copy_all(
     """
     if isinstance(request, spec.CopyTo):
         with opened(request.destination, meter.watch) as methods:
-            summary = first_to_serve(methods, partial(_into, env, request, options, meter.watch))
+            act = partial(_into, env, request, rules, meter.watch, follow)
+            summary = first_to_serve(methods, act)
         meter.finish([summary])
         return []
     target = request.destination
@@ -175,7 +155,7 @@ def _copy_all(
     summaries: list[Summary] = []
     errors: list[PycrictlError] = []
     for source in request.sources:
-        act = partial(_out_of, env, source.path, target, options, meter.watch)
+        act = partial(_out_of, env, source.path, target, rules, meter.watch, follow)
         meter.begin()
         try:
             with opened(source, meter.watch) as methods:
@@ -262,9 +242,7 @@ class _Meter:
                 self._display.show(progress)
 
 
-def _check_streams(
-    env: Environment, request: spec.CopyTo | spec.CopyFrom, options: CopyOptions
-) -> None:
+def _check_streams(env: Environment, request: spec.CopyTo | spec.CopyFrom, form: CopyForm) -> None:
     if isinstance(request, spec.CopyFrom):
         if not request.destination.is_stream:
             return
@@ -272,37 +250,42 @@ def _check_streams(
             raise UsageError(
                 "refusing to write an archive to a terminal", hint="redirect standard output"
             )
-        if options.rules.no_clobber:
+        if form.no_clobber:
             raise UsageError("--no-clobber does not apply to an archive")
         _require_open(lambda: os.write(env.stdout.fileno(), b""), "standard output", "writing")
     elif request.sources[0].is_stream:
         if env.stdin_is_terminal:
             raise UsageError("refusing to read an archive from a terminal")
-        if options.follow:
+        if form.follow_link:
             raise UsageError("--follow-link does not apply to an archive on standard input")
         _require_open(lambda: os.read(env.stdin.fileno(), 0), "standard input", "reading")
 
 
 def _into(
-    env: Environment, request: spec.CopyTo, options: CopyOptions, watch: Watch, method: Method
+    env: Environment,
+    request: spec.CopyTo,
+    rules: Rules,
+    watch: Watch,
+    follow: bool,
+    method: Method,
 ) -> Summary:
-    rules, path = options.rules, request.destination.path
+    path = request.destination.path
     if request.sources[0].is_stream:
         kind = None if spec.SINGLE_VARIABLE in env.environ else spec.SourceKind.ARCHIVE
         return methods.unpack_to(method, env.stdin.fileno(), path, rules, watch, kind=kind)
     local = [source.path for source in request.sources]
-    return methods.copy_to(method, local, path, rules, watch, follow=options.follow)
+    return methods.copy_to(method, local, path, rules, watch, follow=follow)
 
 
 def _out_of(
     env: Environment,
     path: bytes,
     local: spec.LocalPath,
-    options: CopyOptions,
+    rules: Rules,
     watch: Watch,
+    follow: bool,
     method: Method,
 ) -> Summary:
-    rules, follow = options.rules, options.follow
     if not local.is_stream:
         rules = rules._replace(umask=_umask())
         return methods.copy_from(method, path, local.path, rules, watch, follow=follow)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.environ import raise_file_limit
@@ -90,24 +90,18 @@ def first_to_serve(methods: Iterable[Method], act: Callable[[Method], T]) -> T:
     raise Unimplemented(f"cannot copy to or from this container ({reasons})")
 
 
-class CopyOptions(NamedTuple):
-    rules: Rules
-    method: str = "auto"
-    follow: bool = False
-    tls: TlsFiles | None = None
-
-
 def on_this_node(
-    client: CriClient, container: ContainerPath, options: CopyOptions
+    client: CriClient, container: ContainerPath, method: str, tls: TlsFiles | None
 ) -> Iterator[Method]:
+    """Yield the methods for a container: all of ``NAMES`` if the method is ``auto``."""
     container_id = _find(client, container)
     raise_file_limit(least=_LEAST_DESCRIPTORS)
-    names = NAMES if options.method == "auto" else (options.method,)
+    names = NAMES if method == "auto" else (method,)
     if "rpc" in names:
         from pycrictl.copy.transfer.over_rpc import OverRpc  # noqa: PLC0415 (only when tried)
 
         has_others = len(names) > 1
-        yield OverRpc(client, container_id, tls=options.tls, has_others=has_others)
+        yield OverRpc(client, container_id, tls=tls, has_others=has_others)
     if "node" in names:
         from pycrictl.copy import on_node  # noqa: PLC0415 (only when tried)
 
@@ -115,7 +109,7 @@ def on_this_node(
     if "exec" in names:
         from pycrictl.copy import over_exec  # noqa: PLC0415 (only when tried)
 
-        yield over_exec.OverExec(client, container_id, tls=options.tls)
+        yield over_exec.OverExec(client, container_id, tls=tls)
 
 
 def _find(client: CriClient, path: ContainerPath) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Literal
 
 import typer
@@ -10,6 +11,9 @@ import typer
 from pycrictl.base.errors import UsageError
 from pycrictl.cli import complete, copying, options, stream_options
 from pycrictl.cli.context import AppContext
+from pycrictl.copy.methods import Method, on_this_node
+from pycrictl.copy.rules import spec
+from pycrictl.copy.tree.walk import Watch
 
 
 @options.with_records
@@ -57,7 +61,15 @@ def cp(
             raise UsageError("--sweep takes no arguments")
         raise typer.Exit(copying.sweep(app))
     sources, destination = copying.split_ends(ctx, paths)
-    how = form.options(method=method, tls=tls.files(app.persona))
-    how = how._replace(rules=how.rules._replace(max_entries=max_entries))
-    qualify = partial(options.qualified, container=of_container, namespace=namespace)
-    raise typer.Exit(copying.copy(app, sources, destination, how, form, qualify=qualify))
+
+    @contextmanager
+    def opened(named: spec.ContainerPath, _watch: Watch) -> Iterator[Iterable[Method]]:
+        name = "/".join(filter(None, (named.pod, named.container)))
+        name = options.qualified(name, container=of_container, namespace=namespace)
+        pod, _, container = name.rpartition("/")
+        named = named._replace(pod=pod, container=container)
+        with app.open_client("runtime") as client:
+            yield on_this_node(client, named, method, tls.files(app.persona))
+
+    request, way = spec.parse(sources, destination), app.copies_elsewhere or opened
+    raise typer.Exit(copying.carry_out(app, request, form, way, max_entries=max_entries))

@@ -63,4 +63,4 @@ def container_cp(
         container=container,
         retries=retries,
     )
-    raise typer.Exit(copying.carry_out(app, request, form.options(), form, opened))
+    raise typer.Exit(copying.carry_out(app, request, form, opened))

@@ -250,7 +250,6 @@ class OverApi:
     _watch: Watch = field(init=False)
     _expected_bytes: int = 0
     _reached: int = 0
-    _has_bytes: int = 0
 
     @contextmanager
     def read(
@@ -302,21 +301,24 @@ class OverApi:
         """Send the rest of an archive over one connection."""
         protocol = ResumableProtocol(is_client=True, is_sender=True)
         with self.api.open(self._session, 0) as link:
-            self._take(next_event(link, protocol))
-            offset = self._has_bytes
+            offset = self._acknowledged(next_event(link, protocol))
             if offset > size_bytes:
                 raise RemoteProtocolError("the agent claims more bytes than the copy has")
             with closing(archive.pieces(offset)) as pieces:
-                send(link, protocol, pieces, self._take, offset=offset, size_bytes=size_bytes)
-            while self._has_bytes < size_bytes:
-                self._take(next_event(link, protocol))
+                send(
+                    link, protocol, pieces, self._acknowledged, offset=offset, size_bytes=size_bytes
+                )
+            while self._reached < size_bytes:
+                self._acknowledged(next_event(link, protocol))
 
-    def _take(self, event: Event) -> None:
+    def _acknowledged(self, event: Event) -> int:
+        """Return how many bytes the agent has."""
         if isinstance(event, StatusText):
             _refuse(event)
-        elif isinstance(event, Acknowledgement):
-            self._has_bytes = event.offset
+        if isinstance(event, Acknowledgement):
             self._progressed(event.offset)
+            return event.offset
+        return self._reached
 
     def _received(self) -> Iterator[memoryview]:
         """Yield the pieces as they arrive; report the size once it is known."""

@@ -61,7 +61,7 @@ def put(
             entries = _of_archive(archive.pieces(), on_bytes)
         with closing(entries):
             for entry, fill in entries:
-                arrival.take(entry, fill)
+                arrival.receive(entry, fill)
         check()
         return arrival.commit()
 
@@ -142,7 +142,7 @@ class _Arrival:
         # The kind of a single top is not known before its first entry.
         self._target = self._find_target(kind) if kind is SourceKind.ARCHIVE else None
 
-    def take(self, entry: Entry, fill: Fill) -> None:
+    def receive(self, entry: Entry, fill: Fill) -> None:
         verdict = self._judge.judge(entry)
         item = verdict if isinstance(verdict, AcceptedEntry) else None
         try:

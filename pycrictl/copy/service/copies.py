@@ -183,7 +183,7 @@ class Copies(ABC, Generic[D]):
         """
         if copy.name in self.current:
             raise AlreadyExists("there is a copy of that name", code="AlreadyExists")
-        copy.slot = self.slots.take(copy.pod, copy.size_bytes)
+        copy.slot = self.slots.acquire(copy.pod, copy.size_bytes)
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep())
         if len(self.current) >= MAX_KEPT:  # there are fewer slots than that
@@ -275,7 +275,7 @@ class Copies(ABC, Generic[D]):
         await copy.settled()
         await copy.over.wait()
         await copy.settled()
-        self.slots.give(copy.slot)
+        self.slots.release(copy.slot)
         await in_thread(copy.transfer.close)  # this waits for writes to the disk
         if not self._keeps_ended:
             self._forget(copy)
@@ -334,7 +334,7 @@ class Copies(ABC, Generic[D]):
         def happened() -> None:
             self._happened(copy, event, error)
             if copy.state.is_over:
-                self.slots.give(copy.slot)
+                self.slots.release(copy.slot)
 
         with suppress(RuntimeError):  # the loop is closed: the program ends
             self.loop.call_soon_threadsafe(happened)

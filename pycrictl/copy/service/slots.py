@@ -81,7 +81,7 @@ class Slots:
         with self._lock:
             return self._sum()
 
-    def take(self, pod: str, size_bytes: int) -> Slot:
+    def acquire(self, pod: str, size_bytes: int) -> Slot:
         """Return a slot for a copy, if it is not too large as far as its size is known."""
         self._require_size(size_bytes)
         with self._lock:
@@ -110,7 +110,7 @@ class Slots:
                 self._require_space(self._sum() + growth_bytes, growth_bytes)
             slot.held_bytes = size_bytes
 
-    def give(self, slot: Slot) -> None:
+    def release(self, slot: Slot) -> None:
         """Take back a slot and its space, unless that has been done."""
         with self._lock:
             self._taken.discard(slot)

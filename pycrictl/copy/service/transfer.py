@@ -146,6 +146,12 @@ class Upload(Transfer, Archive):
         self.on_arrived: Callable[[], object] = lambda: None
         self._is_allowed = not protocol.resumes
 
+    def run(
+        self, method: Method, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+    ) -> Summary:
+        """Write the archive to a path in the container, as it arrives."""
+        return method.write(self, path, rules, watch)
+
     def allow(self) -> None:
         """Allow it to become visible once it is complete."""
         self._is_allowed = True
@@ -202,10 +208,12 @@ class Download(Transfer):
 
     # In the thread that makes it
 
-    def fill(self, method: Method, path: bytes, watch: Watch, *, follow: bool = False) -> Summary:
+    def run(
+        self, method: Method, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+    ) -> Summary:
         """Make the archive of a path in the container."""
         # Names are judged by the receiver: here each would take memory.
-        rules = Rules(max_entries=0)
+        rules = rules._replace(max_entries=0)
         with ExitStack() as stack:
             archive = stack.enter_context(method.read(path, rules, watch, follow=follow))
             if archive.tree is not None and not self.protocol.resumes and _is_at_rest(archive.tree):
@@ -259,7 +267,7 @@ class Download(Transfer):
             link.send(*protocol.heartbeat(offset))
         with closing(self._pieces(link, offset) if self._kept is None else self._kept()) as pieces:
             send(
-                link, protocol, pieces, self._take_event,
+                link, protocol, pieces, self._acknowledged,
                 offset=offset, size_bytes=size_bytes, on_sent=self._count,
             )  # fmt: skip
         if self._failure:
@@ -267,7 +275,7 @@ class Download(Transfer):
         elif end := protocol.end(self.size_bytes, self.crc32):
             link.send(*end)
         while protocol.resumes and not self._failure:
-            self._take_event(next_event(link, protocol))
+            self._acknowledged(next_event(link, protocol))
 
     def close(self) -> None:
         self._held.close()
@@ -295,7 +303,7 @@ class Download(Transfer):
             self._sent_bytes += sent_bytes
             self.on_progress(self._sent_bytes)
 
-    def _take_event(self, event: Event) -> None:
+    def _acknowledged(self, event: Event) -> None:
         if isinstance(event, Acknowledgement):
             if event.offset > self.size_bytes:
                 raise RemoteProtocolError("the client acknowledges more bytes than the copy has")

@@ -213,7 +213,7 @@ class Arriving:
     def is_whole(self) -> bool:
         return self.offset == self.size_bytes
 
-    def take(self, content: Content) -> memoryview:
+    def accept(self, content: Content) -> memoryview:
         """Check a piece, and count it as arrived; return its bytes."""
         data, offset, announced = content
         if offset is not None and offset != self.offset:
@@ -294,7 +294,7 @@ def send(
     link: Link,
     protocol: CopyProtocol,
     pieces: Iterable[memoryview],
-    on_event: Callable[[Event], None],
+    on_event: Callable[[Event], object],
     *,
     offset: int = 0,
     size_bytes: int | None = None,
@@ -352,7 +352,7 @@ def receive(
         match event:
             case Content():
                 admit(arriving.offset + len(event.data))
-                yield arriving.take(event)
+                yield arriving.accept(event)
                 on_taken(arriving.offset)
             case EndOfArchive() if protocol.resumes:
                 arriving.end(event)

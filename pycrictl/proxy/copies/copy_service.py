@@ -167,16 +167,12 @@ class CopyService(Copies[CallCopy]):
         await asyncio.to_thread(locate)
         path = asked.path.encode()
         check_container_path(path)
-        method = on_node.OnNode(locate)
-        about, pod = CallCopy(container.id, path), container.pod_sandbox_id
+        transfer: Upload | Download = Download(ChannelProtocol(FROM_CONTAINER), self._spool_folder)
         if isinstance(asked, cri_pb2.CopyToContainerRequest):
-            upload = Upload(ChannelProtocol(TO_CONTAINER), asked.size, asked.checksum)
-            copy = Copy(about, upload, pod)
-            work = partial(method.write, upload, path, Rules(), Watch(ignore, copy.skip))
-        else:
-            download = Download(ChannelProtocol(FROM_CONTAINER), self._spool_folder)
-            copy = Copy(about, download, pod)
-            work = partial(download.fill, method, path, Watch(ignore, copy.skip))
+            transfer = Upload(ChannelProtocol(TO_CONTAINER), asked.size, asked.checksum)
+        copy = Copy(CallCopy(container.id, path), transfer, container.pod_sandbox_id)
+        method, watch = on_node.OnNode(locate), Watch(ignore, copy.skip)
+        work = partial(transfer.run, method, path, Rules(), watch)
         await self.begin(copy, work)
         return copy
 

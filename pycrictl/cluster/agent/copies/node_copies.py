@@ -177,10 +177,8 @@ class NodeCopies(Copies[NodeCopy]):
         raise_file_limit()
         with self._open_client() as client:
             locate = partial(on_node.locate_here, client, copy.about.container_id)
-            method = on_node.OnNode(locate)
-            if isinstance(copy.transfer, Upload):
-                return method.write(copy.transfer, spec.path, spec.rules, watch)
-            return copy.transfer.fill(method, spec.path, watch, follow=spec.follow_links)
+            method, follow = on_node.OnNode(locate), spec.follow_links
+            return copy.transfer.run(method, spec.path, spec.rules, watch, follow=follow)
 
     def _find_container(self, pod: Pod, spec: CopySpec) -> cri_pb2.Container:
         """Return the running container of a pod."""

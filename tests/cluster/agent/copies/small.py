@@ -53,16 +53,12 @@ class SmallAgent:
     Attributes:
         copies: the service.
         audits: how each copy ended.
-        uid: the UID of the pod.
-        now_s: the time of its clock; None for the system's clock.
     """
 
     def __init__(
         self, folder: Path, runtime: str, make: Make | None = None, **options: float
     ) -> None:
         self.audits: list[str] = []
-        self.uid = "uid1"
-        self.now_s: float | None = None
         self.make = make
         self._runtime = runtime
         self._path, self._store = str(folder / "agent"), str(folder / "store")
@@ -102,7 +98,6 @@ class SmallAgent:
             lambda ended: self.audits.append(ended.end.value),
             lifetime_s=self._options.get("lifetime_s", 900.0),
         )
-        self.copies.clock = lambda: self._loop.time() if self.now_s is None else self.now_s
         self.copies.agent = self
         self.copies.start()
         self._server = web.Server(self._handle, handler_cancellation=True)
@@ -118,7 +113,7 @@ class SmallAgent:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
         _, namespace, _, pod, _, *words = path.split("/")[4:]
-        found = Pod(namespace, pod, self.uid, "Running", (), (), container="main")
+        found = Pod(namespace, pod, "uid1", "Running", (), (), container="main")
         asked = CopyRequest(request, namespace, pod, words, dict(parse_qsl(query)))
         try:
             return await answer_here(self.copies, asked, CopyOwner("jane"), found)

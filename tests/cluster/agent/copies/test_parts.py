@@ -31,14 +31,14 @@ from tests.proxy.copier import MIB
 def test_what_is_announced_keeps_nobody_out() -> None:
     """A copy announces 190 of 200 MiB and sends none; another must still get 150."""
     slots = Slots(disk_limit_bytes=200 * MIB)
-    hers = slots.take("web", 190 * MIB)
-    his = slots.take("web", 150 * MIB)
+    hers = slots.acquire("web", 190 * MIB)
+    his = slots.acquire("web", 150 * MIB)
     slots.hold(his, 150 * MIB)
     with pytest.raises(Exhausted, match=r"210\.0 MiB of its disk, and may take 200\.0 MiB"):
-        slots.take("web", 210 * MIB)  # it can never fit
+        slots.acquire("web", 210 * MIB)  # it can never fit
     with pytest.raises(Exhausted, match="of its disk"):
         slots.hold(hers, 60 * MIB)
-    slots.give(his)
+    slots.release(his)
     slots.hold(hers, 60 * MIB)
     assert slots.held_bytes == 60 * MIB
 
@@ -46,9 +46,9 @@ def test_what_is_announced_keeps_nobody_out() -> None:
 def test_a_part_of_the_disk_stays_free() -> None:
     free = RESERVE_BYTES + 10 * MIB
     slots = Slots(free_bytes=lambda: free)
-    hers = slots.take("web", MIB)
+    hers = slots.acquire("web", MIB)
     with pytest.raises(Exhausted, match="not enough space for the copy on the node's disk; try"):
-        slots.take("web", 11 * MIB)
+        slots.acquire("web", 11 * MIB)
     with pytest.raises(Exhausted, match="not enough space for the copy on the node's disk; try"):
         slots.hold(hers, 11 * MIB)
     slots.hold(hers, 10 * MIB)
@@ -59,10 +59,10 @@ def test_a_part_of_the_disk_stays_free() -> None:
 def test_half_of_all_slots_are_for_other_pods() -> None:
     slots = Slots()
     for _ in range(MAX_COPIES // 2):
-        slots.take("web", MIB)
+        slots.acquire("web", MIB)
     with pytest.raises(Exhausted, match='pod "web" has 32 copies under way'):
-        slots.take("web", MIB)
-    slots.take("other", MIB)
+        slots.acquire("web", MIB)
+    slots.acquire("other", MIB)
 
 
 def test_a_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:

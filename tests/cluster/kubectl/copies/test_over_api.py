@@ -263,21 +263,20 @@ def test_an_archive_that_is_not_what_was_announced(work: Workstation) -> None:
 CONTENT = os.urandom(8 * MIB)
 
 
-def archive(content: bytes = CONTENT) -> memoryview:
-    return memoryview(member(b"f", FILE, content) + END_OF_ARCHIVE)
+WHOLE = memoryview(member(b"f", FILE, CONTENT) + END_OF_ARCHIVE)
 
 
-def making(half_way: Callable[[], object], data: memoryview = archive()) -> Make:  # noqa: B008 (the same each time)
+def making(half_way: Callable[[], object]) -> Make:
     """Return a function that makes an archive and calls ``half_way`` in the middle."""
 
     def make(write: Write, watch: Watch) -> None:
         watch.on_skip(Skipped(b"to/pipe", "special", "it is a FIFO"))
         assert watch.on_archive is not None
-        watch.on_archive(len(data))
-        half = len(data) // 2
-        write(data[:half])
+        watch.on_archive(len(WHOLE))
+        half = len(WHOLE) // 2
+        write(WHOLE[:half])
         half_way()
-        write(data[half:])
+        write(WHOLE[half:])
 
     return make
 
@@ -292,7 +291,7 @@ def test_bytes_go_before_all_are_there(work: Workstation) -> None:
     work.totals.clear()
     work.bytes = 0
     pieces = b"".join(map(bytes, methods.pack_from(work.method(), b"/to/f", Rules(), work.watch)))
-    assert pieces == archive()
+    assert pieces == WHOLE
     assert work.totals == [work.bytes, work.bytes] == [len(pieces)] * 2
 
 
