@@ -229,7 +229,7 @@ CAUSES: Final = (
         "{is} {container} keeps being killed, as its {detail}: {exit}",
         "correct what the probe asks for, or give it more time (initialDelaySeconds)"),
     Cause("out-of-memory", Topic.CONTAINER, _SERIOUS,
-        lambda f, one: one.reason == "OOMKilled" and c.has_failed(f, one),
+        lambda f, item: item.reason == "OOMKilled" and c.has_failed(f, item),
         "{is} {container} was OOM-killed: it exceeded its memory limit ({exit}){evidence}",
         "raise the limit, or find what uses the memory: {last_log}"),
     Cause("disk-full", Topic.CONTAINER, _SERIOUS, c.cannot_start(NO_SPACE),
@@ -250,10 +250,10 @@ CAUSES: Final = (
         "{is} {container} keeps crashing: {exit}{evidence}", "{last_log}"),
     Cause("crashed", Topic.CONTAINER, _SERIOUS, c.has_failed,
         "is not running: {container} has ended: {exit}{evidence}", "{last_log}"),
-    Cause("unknown-state", Topic.CONTAINER, _SERIOUS, lambda f, one: one.state == "unknown",
+    Cause("unknown-state", Topic.CONTAINER, _SERIOUS, lambda f, item: item.state == "unknown",
         "is not running: the runtime does not say how {container} is", "{describe}"),
     Cause("init-running", Topic.CONTAINER, _WARNING,
-        lambda f, one: one.role == "init" and one.state == "running",
+        lambda f, item: item.role == "init" and item.state == "running",
         "is starting: {container} has been running for {age}{evidence}", "{log}"),
     Cause("probe", Topic.PROBE, _WARNING, c.probe_fails("startup"), "is not ready: the {detail}",
         _PROBE),
@@ -268,19 +268,19 @@ CAUSES: Final = (
     Cause("unknown", Topic.UNKNOWN, _WARNING, lambda f, _: f.sandbox is None,
         "is not running: it has no sandbox yet, and no error is known{unseen}", "{describe}"),
     Cause("unknown", Topic.UNKNOWN, _WARNING,
-        lambda f, _: ", ".join(f'"{one.name}"' for one in f.containers if not one.started_s),
+        lambda f, _: ", ".join(f'"{item.name}"' for item in f.containers if not item.started_s),
         "is not running: {detail} is still to start, and no error is known{unseen}", "{describe}"),
     Cause("unknown", Topic.UNKNOWN, _WARNING, lambda f, _: True,
         "is not running, and no error is known{unseen}", "{describe}"),
     Cause("healthy", Topic.CALM, _NOTE, c.age_of_running, "is running: {detail}"),
     Cause("finished", Topic.CALM, _NOTE, lambda f, _: True, "has finished: exit code 0{ended}"),
-    Cause("debug", Topic.DEBUG, _NOTE, lambda f, one: one.waiting in c.REASONS,
+    Cause("debug", Topic.DEBUG, _NOTE, lambda f, item: item.waiting in c.REASONS,
         "has a debug {container} that cannot start: {cause} ({error})", "{remedy}"),
 )
 # fmt: on
 
 ROWS: Final = {
-    topic: [(len(CAUSES) - at, one) for at, one in enumerate(CAUSES) if one.topic is topic]
+    topic: [(len(CAUSES) - at, cause) for at, cause in enumerate(CAUSES) if cause.topic is topic]
     for topic in Topic
 }
 """The rows of each topic, each with its rank; the higher, the more likely it causes others."""

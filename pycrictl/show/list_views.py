@@ -195,24 +195,24 @@ def _pod_column(heading: str, field: str, when: str = "") -> Column:
 
 
 CONTAINERS: Final = (
-    Column("CONTAINER", ".id", lambda one, known: known.short(one.id)),
-    Column("IMAGE", ".image.image", lambda one, known: known.image(one.image.image)),
-    Column("CREATED", ".createdAt", lambda one, known: f"{age(one.created_at, known.now)} ago"),
-    Column("STATE", ".state", lambda one, _: _state(CONTAINER_STATES, one.state)),
-    Column("NAME", ".metadata.name", lambda one, _: one.metadata.name),
-    Column("ATTEMPT", ".metadata.attempt", lambda one, _: str(one.metadata.attempt)),
-    Column("POD ID", ".podSandboxId", lambda one, known: known.short(one.pod_sandbox_id)),
+    Column("CONTAINER", ".id", lambda item, known: known.short(item.id)),
+    Column("IMAGE", ".image.image", lambda item, known: known.image(item.image.image)),
+    Column("CREATED", ".createdAt", lambda item, known: f"{age(item.created_at, known.now)} ago"),
+    Column("STATE", ".state", lambda item, _: _state(CONTAINER_STATES, item.state)),
+    Column("NAME", ".metadata.name", lambda item, _: item.metadata.name),
+    Column("ATTEMPT", ".metadata.attempt", lambda item, _: str(item.metadata.attempt)),
+    Column("POD ID", ".podSandboxId", lambda item, known: known.short(item.pod_sandbox_id)),
     _pod_column("POD", "name"),
     _pod_column("NAMESPACE", "namespace"),
     Column(
         "IMAGE ID",
         ".imageId",
-        lambda one, known: known.short(one.image_id or one.image_ref),
+        lambda item, known: known.short(item.image_id or item.image_ref),
         "wide",
     ),
     _pod_column("POD UID", "uid", "wide"),
-    Column("EXIT", "", lambda one, known: known.end(one)[0], "ends"),
-    Column("REASON", "", lambda one, known: known.end(one)[1], "ends"),
+    Column("EXIT", "", lambda item, known: known.end(item)[0], "ends"),
+    Column("REASON", "", lambda item, known: known.end(item)[1], "ends"),
 )
 
 
@@ -341,31 +341,31 @@ class StatsRow(NamedTuple):
 
 
 CONTAINER_STATS: Final = (
-    Column("CONTAINER", ".attributes.id", lambda one, _: one.stats.attributes.id[:SHORT_ID_CHARS]),
-    Column("NAME", ".attributes.metadata.name", lambda one, _: one.stats.attributes.metadata.name),
-    Column("CPU %", "", lambda one, _: one.cpu),
-    Column("MEM", ".memory.workingSetBytes.value", lambda one, _: one.memory),
+    Column("CONTAINER", ".attributes.id", lambda row, _: row.stats.attributes.id[:SHORT_ID_CHARS]),
+    Column("NAME", ".attributes.metadata.name", lambda row, _: row.stats.attributes.metadata.name),
+    Column("CPU %", "", lambda row, _: row.cpu),
+    Column("MEM", ".memory.workingSetBytes.value", lambda row, _: row.memory),
     Column(
         "DISK",
         ".writableLayer.usedBytes.value",
-        lambda one, _: format_size(one.stats.writable_layer.used_bytes.value, SIZE_DIGITS),
+        lambda row, _: format_size(row.stats.writable_layer.used_bytes.value, SIZE_DIGITS),
     ),
     Column(
         "INODES",
         ".writableLayer.inodesUsed.value",
-        lambda one, _: str(one.stats.writable_layer.inodes_used.value),
+        lambda row, _: str(row.stats.writable_layer.inodes_used.value),
     ),
     Column(
         "SWAP",
         ".swap.swapUsageBytes.value",
-        lambda one, _: format_size(one.stats.swap.swap_usage_bytes.value, SIZE_DIGITS),
+        lambda row, _: format_size(row.stats.swap.swap_usage_bytes.value, SIZE_DIGITS),
     ),
 )
 POD_STATS: Final = (
-    Column("POD", ".attributes.metadata.name", lambda one, _: one.stats.attributes.metadata.name),
-    Column("POD ID", ".attributes.id", lambda one, _: one.stats.attributes.id[:SHORT_ID_CHARS]),
-    Column("CPU %", "", lambda one, _: one.cpu),
-    Column("MEM", ".linux.memory.workingSetBytes.value", lambda one, _: one.memory),
+    Column("POD", ".attributes.metadata.name", lambda row, _: row.stats.attributes.metadata.name),
+    Column("POD ID", ".attributes.id", lambda row, _: row.stats.attributes.id[:SHORT_ID_CHARS]),
+    Column("CPU %", "", lambda row, _: row.cpu),
+    Column("MEM", ".linux.memory.workingSetBytes.value", lambda row, _: row.memory),
 )
 
 

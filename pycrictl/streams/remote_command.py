@@ -158,7 +158,7 @@ def stream_all(
         is_up = True
         return url
 
-    async def one(ask_url: Callable[[], str], ends: Ends) -> Outcome:
+    async def run(ask_url: Callable[[], str], ends: Ends) -> Outcome:
         try:
             return await run_command(
                 partial(ask, ask_url),
@@ -172,11 +172,11 @@ def stream_all(
         except PycrictlError as error:
             return error
 
-    async def every(terminal: Terminal | None) -> list[Outcome]:
+    async def run_all(terminal: Terminal | None) -> list[Outcome]:
         stdout, stderr = Output(env.stdout), Output(env.stderr)
         stdin = Input(env.stdin) if streams.stdin else None
         ends = Ends(stdout, stderr, stdin, terminal, env.warn)
-        outcomes = await asyncio.gather(*(one(ask_url, ends) for ask_url in ask_urls))
+        outcomes = await asyncio.gather(*(run(ask_url, ends) for ask_url in ask_urls))
         await stdout.finish()
         await stderr.finish()
         return outcomes
@@ -184,7 +184,7 @@ def stream_all(
     screen = env.stdout.fileno() if streams.tty and env.stdout.isatty() else None
     with Terminal(env.stdin.fileno(), screen=screen) if streams.tty else nullcontext() as terminal:
         return run_in_loop(
-            every(terminal), spares=lambda number: is_up and spares is not None and spares(number)
+            run_all(terminal), spares=lambda number: is_up and spares is not None and spares(number)
         )
 
 

@@ -95,7 +95,7 @@ def test_a_proxy_that_restarts_is_shown_again(fake: FakeServer) -> None:
     node(fake)
     proxy = Restarting()
     poller = BoardPoller(lambda: connected(fake, proxy=proxy), "n", wall_s=lambda: NOW)
-    limits = [poller.look().limit, poller.look().limit]
+    limits = [poller.poll().limit, poller.poll().limit]
     poller.close()
     assert limits == [None, Limit(3, 0, 0)]
 
@@ -104,23 +104,23 @@ def test_a_runtime_that_goes_away_and_comes_back(fake: FakeServer) -> None:
     node(fake)
     is_there = True
     poller = BoardPoller(lambda: connected(fake, is_there=is_there), "n", wall_s=lambda: NOW)
-    first = poller.look()
+    first = poller.poll()
     assert not first.problem
     poller.close()
     is_there = False
-    away = poller.look()
+    away = poller.poll()
     assert (away.problem, away.rows, away.since_s) == ("the runtime is away", first.rows, NOW)
     is_there = True
-    assert not poller.look().problem
+    assert not poller.poll().problem
     poller.close()
 
 
 def test_a_refresh_makes_no_more_calls_than_the_lists(fake: FakeServer) -> None:
     node(fake)
     poller = BoardPoller(lambda: connected(fake), "n", wall_s=lambda: NOW)
-    poller.look()
+    poller.poll()
     before = len(fake.calls)
-    poller.look()
+    poller.poll()
     calls = [call.method for call in fake.calls[before:]]
     poller.close()
     cri = [name for name in calls if not name.startswith("Stream")]

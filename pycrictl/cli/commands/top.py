@@ -66,24 +66,24 @@ def top(
     try:
         poller.open()  # connection errors are reported as by any other command
         if not is_once and records is None:
-            _show(app, poller.look, interval)
+            _show(app, poller.poll, interval)
         while not is_once and records is not None:
-            records.put("board", poller.look().document())
+            records.put("board", poller.poll().document())
             time.sleep(interval)
         if is_once:
-            _print(app, poller.look(), is_json=output == "json")
+            _print(app, poller.poll(), is_json=output == "json")
     finally:
         poller.close()
 
 
-def _show(app: AppContext, look: Callable[[], Board], interval_s: float) -> None:
+def _show(app: AppContext, poll: Callable[[], Board], interval_s: float) -> None:
     """Show the board until Ctrl-C; rows that do not fit on the screen are counted."""
 
     def write(board: Board, out: TextIO) -> None:
         _write(app, board, out, terminal_size(app.env.stdout, app.env.environ)[0])
 
     with app.until_interrupted() as viewer:
-        viewer.follow(look, write, pause_s=interval_s)
+        viewer.follow(poll, write, pause_s=interval_s)
 
 
 def _print(app: AppContext, board: Board, *, is_json: bool) -> None:
@@ -139,12 +139,12 @@ class BoardPoller:
         self._pulls: list[PullState] = []
         self._board = Board(node, "", wall_s())
 
-    def look(self) -> Board:
+    def poll(self) -> Board:
         """Return the current board; if the runtime does not answer, the last one and the reason."""
         try:
             if self._survey is None:
                 self.open()
-            self._board = self._look()
+            self._board = self._polled()
         except (PycrictlError, OSError) as exc:
             self.close()
             text = exc.message if isinstance(exc, PycrictlError) else str(exc)
@@ -164,7 +164,7 @@ class BoardPoller:
         self._survey = self._containerd = None
         self._stack.close()
 
-    def _look(self) -> Board:
+    def _polled(self) -> Board:
         assert self._survey is not None
         self._status, self._pulls = None, []
         overview = self._survey.pods()
