@@ -1,7 +1,7 @@
-"""How an API server forwards requests: to an APIService behind it, or to a port of a node.
+"""How an API server forwards requests to an APIService behind it.
 
-To an APIService, the user goes into headers, and the connection has the front proxy's certificate;
-to a port of a node, neither is sent. Bytes are passed on as they arrive.
+The user goes into headers, and the connection has the front proxy's certificate. Bytes are passed
+on as they arrive.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class ApiService:
 
 @dataclass
 class Forwarding:
-    """Where and how to forward a request; ``user`` is None for a port of a node."""
+    """Where and how to forward a request."""
 
     host: str
     port: int
-    context: ssl.SSLContext | None
-    user: User | None
+    context: ssl.SSLContext
+    user: User
 
 
 def user_headers(user: User) -> list[tuple[str, str]]:
@@ -82,12 +82,12 @@ def forward(handler: Handler, how: Forwarding, target: str, body: bytes) -> None
         if key.lower() not in {*_HOP_BY_HOP, "authorization", "host"}
         and not key.lower().startswith(("x-remote-", "impersonate-"))
     ]
-    headers += [("Host", peer), *(user_headers(how.user) if how.user else ())]
+    headers += [("Host", peer), *user_headers(how.user)]
     try:
         raw = socket.create_connection((how.host, how.port), timeout=_DIAL_S)
         raw.settimeout(None)
         send_at_once(raw)
-        upstream = how.context.wrap_socket(raw, server_hostname=how.host) if how.context else raw
+        upstream = how.context.wrap_socket(raw, server_hostname=how.host)
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
         text = f"error trying to reach service: dial tcp {peer}: connect: {reason}\n"

@@ -201,23 +201,15 @@ class _Handler(Handler):
         service = next((one for one in api.services if one.owns(request.path)), None)
         path = request.path.removeprefix("/openapi/v3")
         schema_of = next((one for one in api.services if one.prefix == path), None)
-        to_node = request.kind == "nodes/proxy"
         found = service or (schema_of if path != request.path else None)
         if user is None or api.may(user, request) is not None:
             return False
         if api.agent(self, request, user):
             return True
-        if not (found or to_node):
+        if not found:
             return False
-        target = aggregator.forwarded_target(self.path)
-        if found:
-            how = Forwarding(found.host, found.port, api.front_proxy_context(), user)
-        else:
-            scheme, name, port = ("", *request.name.split(":"))[-3:]
-            context = believing() if scheme == "https" else None
-            how = Forwarding(_address(api, name), int(port), context, None)
-            target = target.partition("/proxy")[2] or "/"
-        aggregator.forward(self, how, target, body)
+        how = Forwarding(found.host, found.port, api.front_proxy_context(), user)
+        aggregator.forward(self, how, aggregator.forwarded_target(self.path), body)
         return True
 
     def _judge(self, api: ApiServer, body: Any) -> Answer:
@@ -283,17 +275,12 @@ class _Handler(Handler):
         return User(names[0], groups) if names else None
 
 
-def _address(api: ApiServer, name: str) -> str:
-    nodes = [one for one in api.objects.documents("", "nodes") if one["metadata"]["name"] == name]
-    return str(nodes[0]["status"]["addresses"][0]["address"]) if nodes else "127.0.0.1"
-
-
 def _stored(api: ApiServer, request: Request, query: Mapping[str, str], body: Any) -> Answer:
     kind = kind_of(request)
     if kind is None or request.subresource:
         return 404, status(404, "the server could not find the requested resource", "NotFound")
     match request.verb, request.resource:
-        case "create" | "update" | "patch", _ if body is None:
+        case "create", _ if body is None:
             return 415, status(415, "only JSON is understood here", "UnsupportedMediaType")
         case "create", "tokenreviews":
             return 201, tokens.review(api.tokens, body)
@@ -303,29 +290,15 @@ def _stored(api: ApiServer, request: Request, query: Mapping[str, str], body: An
             return 200, api.objects.select(kind, request, query)
         case "watch", _:
             return 200, api.objects.watch(kind, request, query)
-        case "get" | "patch" | "delete", _:
+        case "get", _:
             found = api.objects.find(kind, request)
             if found is None:
                 what = ".".join(filter(None, (request.resource, request.group)))
                 text = f'{what} "{request.name}" not found'
                 details = {"name": request.name, "kind": request.resource}
                 return 404, status(404, text, "NotFound", **details)
-            if request.verb == "patch":
-                found = merged(found, body)
-                api.objects.add(kind.group, kind.resource, found)
             return 200, found
-        case "update", _ if _is_outdated(api.objects.find(kind, request), body):
-            return 409, status(409, "the object has been modified", "Conflict")
-        case "create" | "update", _:
-            body["metadata"].setdefault("namespace", request.namespace)
-            api.objects.add(kind.group, kind.resource, body)
-            return 201, body
     return 405, status(405, "the server does not allow this method on the requested resource")
-
-
-def _is_outdated(found: Any, body: Any) -> bool:
-    version = body["metadata"].get("resourceVersion")
-    return found is not None and version and found["metadata"]["resourceVersion"] != version
 
 
 def _access_review(api: ApiServer, body: Any) -> dict[str, Any]:

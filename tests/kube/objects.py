@@ -39,7 +39,6 @@ KINDS = (
     Kind("", "v1", "nodes", "Node", namespaced=False, short=("no",)),
     Kind("", "v1", "namespaces", "Namespace", namespaced=False, short=("ns",)),
     Kind("", "v1", "configmaps", "ConfigMap", short=("cm",)),
-    Kind("", "v1", "secrets", "Secret"),
     Kind("", "v1", "events", "Event", short=("ev",)),
     Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
     Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", short=("pvc",)),

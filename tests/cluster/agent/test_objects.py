@@ -15,6 +15,7 @@ from pycrictl.cluster.agent.api.answers import age, cells, parse_fields, parse_q
 from pycrictl.cluster.agent.api.discovery import IMAGE_PULL
 from pycrictl.cluster.agent.api.names import NAME
 from pycrictl.cluster.agent.feed import ObjectStore, VersionGone
+from pycrictl.cluster.agent.node_pulls import pulls_in
 from pycrictl.cluster.agent.objects import PullPhase, is_waiting, objects_of
 from pycrictl.cluster.agent.streaming import pulls_of
 from pycrictl.kube.pods import Pod, parse_pod
@@ -334,3 +335,11 @@ def test_bytes_of_layers_whose_sizes_nobody_knows() -> None:
     (one,) = objects_of([pod()], [tracker.view(0.0).pulls[IMAGE]], "n1")
     assert (one["status"]["progressBytes"], one["status"]["totalBytes"]) == (10, 0)
     assert "percent" not in one["status"]
+
+
+def test_what_was_complete_at_first_sight_does_not_run() -> None:
+    tracker = Tracker()
+    tracker.tell(Report(IMAGE, "", 0, 0, "", Phase.DONE), now=5.0)
+    view = tracker.view(6.0)
+    assert [pull.is_running for pull in pulls_in(view, ())] == [False]
+    assert [pull.is_running for pull in pulls_in(view, {IMAGE})] == [True]
