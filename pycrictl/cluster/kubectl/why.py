@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import urlencode
 
@@ -39,6 +39,9 @@ MOST_S: Final = 2.0
 
 AGAIN_S: Final = 2.0
 """The pause after a watch, which the server ends every few minutes."""
+
+LOG_LINES: Final = 3
+LOG_LINE_CHARS: Final = 300
 
 GONE: Final = 410
 """The status of a watch whose resource version is too old."""
@@ -71,23 +74,20 @@ class Query(NamedTuple):
         return f"{_AT[self.resource]}{where}/{self.resource}?{words}"
 
 
-class ClusterLists:
-    """Keeps a state of the cluster up to date, in a ``with`` statement in the main thread.
+class ClusterView:
+    """The requested pods and what they depend on, in a ``with`` statement in the main thread.
 
-    Entering and ``update`` raise the errors of ``KubectlProxy`` and of the list of pods; resources
-    that cannot be listed otherwise become ``missing`` of the state.
+    Making it, entering and ``overview`` raise the errors of ``KubectlProxy`` and of the list of
+    pods; resources that cannot be listed otherwise are ``missing`` of the overview.
     """
 
-    def __init__(
-        self,
-        kubectl: Kubectl,
-        state: ClusterState,
-        queries: Sequence[Query],
-    ) -> None:
+    def __init__(self, kubectl: Kubectl, asked: Asked) -> None:
+        self._kubectl = kubectl
+        self._state = ClusterState()
+        self._is_whole = not asked.names
+        self._queries, self._reported = _queries(kubectl, asked)
         self._proxy = KubectlProxy(kubectl, (READ_ONLY,))
         self._runner = asyncio.Runner(loop_factory=new_loop)
-        self._state = state
-        self._queries = queries
         self._versions: dict[Query, str] = {}
         self._keys: dict[Query, set[str]] = {}
         self._watches: list[asyncio.Task[None]] = []
@@ -101,9 +101,31 @@ class ClusterLists:
         self._runner.close()
         self._proxy.__exit__(*details)
 
-    def update(self, *, watches: bool) -> None:
-        """List everything the first time; after that, apply what has changed since."""
+    def overview(self, now_s: float, *, watches: bool = False) -> Overview:
+        """Diagnose everything that was requested.
+
+        Everything is listed the first time; with ``watches``, later calls apply what has changed.
+        """
         self._runner.run(self._update(watches))
+        if not self._is_whole and len(self._state.pods) == 1:
+            self._state.logs = dict(self._logs(self._state.pods[0]))
+        seen = self._state.overview(now_s, self._reported, is_whole=self._is_whole)
+        if not seen.reports and not self._is_whole:
+            raise NotFound("no such pod")
+        return seen
+
+    def _logs(self, pod: Pod) -> Iterator[tuple[tuple[str, str], tuple[str, ...]]]:
+        """Iterate over the last log lines of the containers that say why, if there are any."""
+        for container, is_before in needs_log(pod):
+            words = ["logs", pod.name, f"--container={container}", f"--tail={LOG_LINES}"]
+            words += [f"--namespace={pod.namespace}", *(["--previous"] if is_before else [])]
+            try:
+                said = self._kubectl.output(*words)
+            except PycrictlError:
+                continue
+            lines = said.decode("utf-8", "replace").splitlines()
+            kept = tuple(line[:LOG_LINE_CHARS] for line in lines if line.strip())
+            yield (pod.uid, container), kept
 
     async def _update(self, watches: bool) -> None:
         if not self._versions:
@@ -195,9 +217,6 @@ def _missing(outcomes: Iterable[tuple[Query, BaseException | None]]) -> Iterator
             yield Missing(source, error.message)
 
 
-LOG_LINES: Final = 3
-LOG_LINE_CHARS: Final = 300
-
 _RESOURCES: Final = {
     "Pod": "pods",
     "Node": "nodes",
@@ -209,47 +228,6 @@ _RESOURCES: Final = {
     "Job": "jobs",
     "CronJob": "cronjobs",
 }
-
-
-class ClusterView:
-    """The requested pods and what they depend on; use it in a ``with`` statement."""
-
-    def __init__(self, kubectl: Kubectl, asked: Asked) -> None:
-        self._kubectl = kubectl
-        self._state = ClusterState()
-        self._is_whole = not asked.names
-        queries, self._reported = _queries(kubectl, asked)
-        self._lists = ClusterLists(kubectl, self._state, queries)
-
-    def __enter__(self) -> Self:
-        self._lists.__enter__()
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        self._lists.__exit__(*details)
-
-    def overview(self, now_s: float, *, watches: bool = False) -> Overview:
-        """Diagnose everything that was requested; with ``watches``, nothing is listed again."""
-        self._lists.update(watches=watches)
-        if not self._is_whole and len(self._state.pods) == 1:
-            self._state.logs = dict(self._logs(self._state.pods[0]))
-        seen = self._state.overview(now_s, self._reported, is_whole=self._is_whole)
-        if not seen.reports and not self._is_whole:
-            raise NotFound("no such pod")
-        return seen
-
-    def _logs(self, pod: Pod) -> Iterator[tuple[tuple[str, str], tuple[str, ...]]]:
-        """Iterate over the last log lines of the containers that say why, if there are any."""
-        for container, is_before in needs_log(pod):
-            words = ["logs", pod.name, f"--container={container}", f"--tail={LOG_LINES}"]
-            words += [f"--namespace={pod.namespace}", *(["--previous"] if is_before else [])]
-            try:
-                said = self._kubectl.output(*words)
-            except PycrictlError:
-                continue
-            lines = said.decode("utf-8", "replace").splitlines()
-            kept = tuple(line[:LOG_LINE_CHARS] for line in lines if line.strip())
-            yield (pod.uid, container), kept
 
 
 def needs_log(pod: Pod) -> Iterator[tuple[str, bool]]:
