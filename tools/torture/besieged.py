@@ -249,7 +249,7 @@ def _attacked(cluster: Cluster, program: Agent, name: str) -> Iterator[None]:
         return
     liar = cluster.start("n2")
     cluster.add_pod("db", node="n2")
-    liar.routes._cluster.of_own_node = lies()  # type: ignore[method-assign,assignment]  # lost node
+    liar.routes.cluster.of_own_node = lies()  # type: ignore[method-assign,assignment]  # lost node
     with cluster.kubectl().running("get", "imagepulls", "-A", "-w"):
         yield
 

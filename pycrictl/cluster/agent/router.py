@@ -27,6 +27,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from aiohttp import web
@@ -113,24 +114,19 @@ class Figures:
         self._copy_bytes.labels(direction).inc(moved_bytes)
 
 
+@dataclass
 class Router:
-    def __init__(
-        self,
-        access: Access,
-        cluster: Cluster,
-        feeds: Feeds,
-        streams: ProgressStreams,
-        copies: CopyRoutes,
-        figures: Figures,
-        page: Callable[[str], Awaitable[web.Response]],
-    ) -> None:
-        self._access = access
-        self._cluster = cluster
-        self._feeds = feeds
-        self._streams = streams
-        self._copies = copies
-        self._figures = figures
-        self._page = page
+    """Answers requests; ``page`` returns the page of metrics, or of a probe, by its name."""
+
+    access: Access
+    cluster: Cluster
+    feeds: Feeds
+    streams: ProgressStreams
+    copies: CopyRoutes
+    figures: Figures
+    page: Callable[[str], Awaitable[web.Response]]
+
+    def __post_init__(self) -> None:
         self._watches: Counter[str] = Counter()
         self._log = Log(__name__)
 
@@ -152,10 +148,10 @@ class Router:
         except Exception as exc:
             self._log.failure("request_failed", exc, kind=kind)
             response = refuse(Refusal(500, "internal error"))
-        self._figures.answered(kind, response.status)
+        self.figures.answered(kind, response.status)
         if response.status in (401, 403) or response.status >= 500:
             peer = request.remote or ""
-            self._figures.refused(kind=kind, status=response.status, peer=peer)
+            self.figures.refused(kind=kind, status=response.status, peer=peer)
         if response.status == 401:
             response.force_close()
         return response
@@ -171,13 +167,13 @@ class Router:
             return "kubelet", self._kubelet(call, words[1:])
         if not _is_of_copies(words):
             if request.method != "GET" or has_body:
-                self._access.user(request)
+                self.access.user(request)
             call.check_get()
         match words:
             case ["livez" | "healthz"]:
-                return "health", self._page("livez")
+                return "health", self.page("livez")
             case ["readyz"]:
-                return "health", self._page("readyz")
+                return "health", self.page("readyz")
             case ["metrics"]:
                 return "metrics", self._metrics(request)
             case ["node", "v1alpha1", *rest]:
@@ -187,13 +183,13 @@ class Router:
     # For users with a right on the node
 
     async def _metrics(self, request: web.BaseRequest) -> web.Response:
-        await self._access.metrics(request)
-        return await self._page("metrics")
+        await self.access.metrics(request)
+        return await self.page("metrics")
 
     async def _kubelet(self, call: ApiCall, words: list[str]) -> web.StreamResponse:
         """Answer as a kubelet would (KEP-5334); its ``podID`` is the pod's name."""
-        user = await self._access.node_proxy(call.request)
-        self._streams.check()
+        user = await self.access.node_proxy(call.request)
+        self.streams.check()
         if len(words) not in (2, 3):
             raise _no_such_resource()
         call.check_get()
@@ -201,13 +197,13 @@ class Router:
         namespace, name, container = (*words, query.container)[:3]
         if not (is_name(namespace) and is_name(name)):
             raise pod_not_found(name)
-        pod = await self._cluster.pod(namespace, name)
-        if pod.node != self._cluster.node:
+        pod = await self.cluster.pod(namespace, name)
+        if pod.node != self.cluster.node:
             raise pod_not_found(name)
         if container and container not in {image.container for image in pod.images}:
             raise Refusal(404, f'container "{container}" not found in pod "{name}"')
         with self._counted(user):
-            return await self._streams.serve(
+            return await self.streams.serve(
                 call.request, pod, container, is_watch=True, timeout_s=query.timeout_s
             )
 
@@ -215,23 +211,23 @@ class Router:
 
     async def _peer(self, call: ApiCall, words: list[str]) -> web.StreamResponse:
         request, given, _ = call
-        await self._access.peer(request)
+        await self.access.peer(request)
         match words:
             case ["namespaces", namespace, "pods", name, names.COPIES, *rest]:
                 asked = CopyRequest(request, namespace, name, rest, given)
-                return await self._copies.answer_peer(asked)
+                return await self.copies.answer_peer(asked)
             case ["pulls"]:
                 if "stream" in given:
-                    self._streams.check()
+                    self.streams.check()
                 scope = Scope(given.get("namespace", ""), given.get("pod", ""))
-                objects = await self._cluster.of_own_node(scope)
+                objects = await self.cluster.of_own_node(scope)
                 return respond({"items": objects})
         raise _no_such_resource()
 
     # For the front proxy
 
     async def _api(self, call: ApiCall, words: list[str]) -> web.StreamResponse:
-        user = self._access.user(call.request)
+        user = self.access.user(call.request)
         if (document := DOCUMENTS.get("/" + "/".join(words))) is not None:
             return respond(document)
         if words[:3] != ["apis", names.GROUP, names.VERSION]:
@@ -257,20 +253,20 @@ class Router:
                 return await self._progress(call, user, namespace, name, has_end=False)
             case ["namespaces", namespace, "pods", name, names.COPIES, *rest] if is_name(name):
                 asked = CopyRequest(call.request, namespace, name, rest, call.given)
-                return await self._copies.answer(asked, user)
+                return await self.copies.answer(asked, user)
         raise _no_such_resource()
 
     async def _list(self, call: ApiCall, user: User, namespace: str) -> web.StreamResponse:
         query = parse_query(call.given)
         form = form_of(call.request.headers.get("Accept", ""), query.include)
         scope = _scope(namespace, query)
-        feed = self._feeds.get(scope)
+        feed = self.feeds.get(scope)
         if query.is_watch:
             with self._counted(user):
                 watch = WatchResponse(feed, query, form)
                 response = await watch.serve(call.request)
                 if watch.has_expired:  # sent in the stream, whose status is 200
-                    self._figures.answered("watch", 410)
+                    self.figures.answered("watch", 410)
                 return response
         if query.match == "Exact":
             raise Refusal(410, "only the newest version can be listed")
@@ -284,7 +280,7 @@ class Router:
         pod, _, container = name.rpartition(".")
         if not (is_name(pod) and is_name(container)):  # joined, they may be longer than a name
             raise not_found(name)
-        feed = self._feeds.get(Scope(namespace, pod))
+        feed = self.feeds.get(Scope(namespace, pod))
         await feed.refresh()
         document = feed.store.find((namespace, name))
         if document is None:
@@ -295,9 +291,9 @@ class Router:
         self, call: ApiCall, user: User, namespace: str, name: str, *, has_end: bool = True
     ) -> web.StreamResponse:
         query = parse_query({key: call.given[key] for key in _OF_STREAM if key in call.given})
-        pod = await self._cluster.pod(namespace, name)
+        pod = await self.cluster.pod(namespace, name)
         with self._counted(user):
-            return await self._streams.serve(
+            return await self.streams.serve(
                 call.request, pod, query.container, is_watch=not has_end, timeout_s=query.timeout_s
             )
 
