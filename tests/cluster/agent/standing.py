@@ -56,7 +56,7 @@ class Loop:
 
     def close(self) -> None:
         # The library closes TLS connections a moment after it reports them closed.
-        settled(lambda: len(self._selector.get_map()) <= self._own, limit_s=2)
+        settled(lambda: len(self._selector.get_map()) <= self._own, limit_s=30)
         self.run(self._loop.shutdown_asyncgens())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(60)

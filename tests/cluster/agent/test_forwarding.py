@@ -119,7 +119,7 @@ def test_a_stream_of_another_node(cluster: Cluster, monkeypatch: pytest.MonkeyPa
     path = "namespaces/default/pods/db/imagepullprogress"
     assert cluster.get(path).status == 503, "its runtime is not there"
     pull(other.pulls, Report(IMAGE, "sha256:a", 5, 10, phase="downloading"))
-    lines = cluster.get(f"{path}?timeoutSeconds=10").content.splitlines()
+    lines = cluster.get(f"{path}?timeoutSeconds=3").content.splitlines()
     assert {json.loads(line)["progress"] for line in lines} == {5}
     assert cluster.get("namespaces/default/pods/nope/imagepullprogress").status == 404
     wrong = cluster.get(f"{path}?container=nope")
