@@ -38,7 +38,12 @@ for place in etc usr opt var/lib; do
 done
 rm -rf /etc/crictl.yaml /etc/pycrictl.toml /var/lib/pycrictl /var/lib/kubelet
 mkdir -p /run/containerd /etc/containerd /etc/systemd/system /etc/bash_completion.d
-mkdir -p /var/lib/pycrictl
+mkdir -p /var/lib/pycrictl /etc/pycrictl-agent
+cd /etc/pycrictl-agent
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=pycrictl-agent \
+  -keyout tls.key -out tls.crt 2>/dev/null
+cp tls.crt ca.crt
+cd - >/dev/null
 ln -s "$FOLDER/ctd.sock" /run/containerd/containerd.sock
 cp "$FOLDER/config.toml" /etc/containerd/config.toml
 ln -sf "$FOLDER/pycrictl" /usr/local/bin/pycrictl
