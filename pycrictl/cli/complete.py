@@ -60,14 +60,6 @@ images = _known("image")
 container_paths = _known("container-path")
 
 
-def remote_paths(ctx: typer.Context, incomplete: str) -> list[str]:
-    container = ctx.params.get("container")
-    if not container or not incomplete.startswith("/"):
-        return []
-    paths = container_paths(ctx, f"{container}:{incomplete}")
-    return [word.removeprefix(f"{container}:") for word, _ in paths]
-
-
 PATHS: Final = {
     **dict.fromkeys(("FILE", "kubelet|FILE", "SOCKET", "POD-CONFIG", "CONTAINER-CONFIG"), FILES),
     "DIR": DIRECTORIES,

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey
 from pycrictl.proxy.telemetry.history import CallOutcome, append
 from pycrictl.pulls.state import PullState, Sums
-from tests.cli.run import Run, start
+from tests.cli.run import Run
 from tests.proxy.telemetry.records import record
 from tests.pulls.tracking import sums
 
@@ -184,20 +183,6 @@ def test_no_proxy(tmp_path: Path) -> None:
     assert run.code == 1
     assert "no such file or directory" in run.stderr
     assert "is 'pycrictl proxy' running?" in run.stderr
-
-
-def test_watch_goes_on_until_ctrl_c(path: str) -> None:
-    process = start("pull-limiter", "status", "--watch", "--admin-socket", path)
-    assert process.stdout is not None
-    heads = 0
-    while heads < 2:
-        line = process.stdout.readline()
-        assert line
-        assert "\x1b" not in line
-        heads += line.startswith("LIMIT")
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 0
 
 
 # History

@@ -96,11 +96,7 @@ def exec_(
     ] = None,
     command: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="COMMAND...",
-            help="The command and its arguments.",
-            autocompletion=complete.remote_paths,
-        ),
+        typer.Argument(metavar="COMMAND...", help="The command and its arguments."),
     ] = None,
     of_container: options.OfContainer = None,
     namespace: Annotated[

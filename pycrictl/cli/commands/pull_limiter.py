@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, TextIO
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +13,7 @@ from pycrictl.base.config import socket_path
 from pycrictl.base.errors import ConfigError, ConnectError, UsageError, reason_of
 from pycrictl.base.foreign import moment
 from pycrictl.base.units import escape, quote
-from pycrictl.cli import list_options, options
+from pycrictl.cli import options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket
 from pycrictl.cli.context import AppContext
 from pycrictl.diagnosis.error_causes import pull_words
@@ -23,8 +22,6 @@ from pycrictl.proxy.telemetry.history import STATE_FOLDER, CallOutcome, newest
 from pycrictl.pulls.sources.endings import cause
 from pycrictl.show import limiter_tables
 from pycrictl.show.formats import Format
-
-WATCH_PAUSE_S: Final = 2.0
 
 
 def pull_limiter(
@@ -35,7 +32,7 @@ def pull_limiter(
 ) -> None:
     """Show or set a running proxy's limit on image pulls; show its last pulls.
 
-    Example: pycrictl pull-limiter status --watch
+    Example: pycrictl pull-limiter status
     """
     what = "no command is given" if action is None else f"there is no command {quote(action)}"
     raise UsageError(what, hint="status, set N, cancel IMAGE|POD or history")
@@ -45,32 +42,22 @@ def status(
     ctx: typer.Context,
     admin_socket: AdminSocket = DEFAULT,
     output: options.Output = "table",
-    watch: list_options.Watch = False,
 ) -> None:
     """Show the limit, the pulls in progress, the queue, and kubelet's own limit.
 
-    Example: pycrictl pull-limiter status --watch
+    Example: pycrictl pull-limiter status
     """
     app: AppContext = ctx.obj
     chosen = Format(output, formats=options.OUTPUT_FORMATS)
-    ask = partial(_ask, app, admin_socket, "status")
-
-    def write(out: TextIO) -> None:
-        document = ask()
-        if chosen.is_table:
-            if not app.config.debug:
-                for failure in document["failures"]:
-                    words = pull_words(failure["error"], failure["image"])
-                    failure["error"] = cause(failure["error"]) if words is None else words.text
-            limiter_tables.write_status(document, out)
-        else:
-            chosen.write_document(document, out)
-
-    if watch:
-        with app.until_interrupted() as viewer:
-            viewer.repeat(write, pause_s=WATCH_PAUSE_S)
-    else:
-        write(app.env.stdout)
+    document = _ask(app, admin_socket, "status")
+    if not chosen.is_table:
+        chosen.write_document(document, app.env.stdout)
+        return
+    if not app.config.debug:
+        for failure in document["failures"]:
+            words = pull_words(failure["error"], failure["image"])
+            failure["error"] = cause(failure["error"]) if words is None else words.text
+    limiter_tables.write_status(document, app.env.stdout)
 
 
 def set_limit(

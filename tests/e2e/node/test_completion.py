@@ -38,7 +38,6 @@ def test_ids_names_and_paths_in_every_shell(lab: Lab, tmp_path: Path) -> None:
     cases = [
         (f"exec {short[:6]}", short, f"exec {short} "),
         ("exec -it mai", "main", "exec -it main "),
-        (f"exec {short} /bin/wge", "/bin/wget", f"exec {short} /bin/wget "),
         (f"start {created[:6]}", created[:13], f"start {created[:13]} "),
         (f"-t 30s stop -t=3 {short[:6]}", short, f"-t 30s stop -t=3 {short} "),
         ("stopp we", "web", "stopp web "),

@@ -32,7 +32,6 @@ GOES_ON: Final = {
     "pycrictl logs -f --all default/web": GoesOn("[pod/web/web] serving"),
     "pycrictl port-forward web 8080:80 :9090": GoesOn(" -> 9090"),
     "pycrictl proxy --upstream unix:///run/containerd/containerd.sock": GoesOn(" ready "),
-    "pycrictl pull-limiter status --watch": GoesOn("SLOTS TAKEN"),
     "pycrictl stats --watch": GoesOn("CPU %"),
 }
 
