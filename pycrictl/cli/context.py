@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 class AppContext:
     """Global options and everything derived from them; files and sockets are opened on first use.
 
+    ``command`` is the name of the command, ``active`` the context whose line was read last.
     ``handed_on`` are options that a plugin hands on to kubectl; ``host_root`` is None if not given.
     ``copies_elsewhere`` and ``boards_elsewhere`` have the methods of ``cp`` and the rows of ``top``
     for other hosts.
@@ -42,6 +43,7 @@ class AppContext:
         self.flags = flags
         self.persona = persona
         self.command = ""
+        self.active: typer.Context | None = None
         self.copies_elsewhere: Opened | None = None
         self.boards_elsewhere: HostBoards | None = None
         self.handed_on: list[str] = []

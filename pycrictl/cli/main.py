@@ -22,7 +22,7 @@ from pycrictl.cli import plugins
 from pycrictl.cli.application import application
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.persona import Persona, persona_of
-from pycrictl.cli.tree import command_of
+from pycrictl.cli.tree import command_of, write_page
 
 _UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
 """Write errors; those without a file name are from standard output."""
@@ -129,7 +129,9 @@ def _conclude(context: AppContext, exc: PycrictlError) -> int:
     def explain() -> int:
         if error_report.reason:
             context.env.stdout.write(f"Incorrect Usage: {error_report.reason}\n\n")
-        return _dispatch([*context.command.split(), "--help"], context)
+        assert context.active is not None
+        write_page(context.active.command, context.active)
+        return ExitCode.OK
 
     return _reported(context, explain) or error_report.code
 

@@ -51,6 +51,7 @@ class Program(TyperCommand):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         assert isinstance(ctx, LineContext)
+        ctx.obj.active = ctx
         ctx.line = line = argv.parse(args, by_spelling(self.get_params(ctx)), ends_after=1)
         ctx.args = line.positionals
         if line.values.pop("help", False):
@@ -123,6 +124,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         assert isinstance(ctx, LineContext)
+        ctx.obj.active = ctx
         ctx.line = line = self.line(ctx, args)
         words = line.positionals
         if line.values.get("help"):
@@ -194,8 +196,12 @@ def canonical(option: Parameter) -> str:
     return max(option.opts, key=len)
 
 
-def show_page(command: AnyCommand, ctx: Context) -> NoReturn:
+def write_page(command: AnyCommand, ctx: Context) -> None:
     ctx.obj.env.stdout.write(f"{ctx.obj.persona.help_page(command, ctx)}\n")
+
+
+def show_page(command: AnyCommand, ctx: Context) -> NoReturn:
+    write_page(command, ctx)
     ctx.exit()
 
 

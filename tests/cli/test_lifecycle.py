@@ -45,9 +45,9 @@ def test_a_failure_does_not_stop_the_others(
 
 def test_what_was_done_is_told_at_once(fake: FakeServer) -> None:
     fake.prepare("StopContainer", None, hang())
-    result = Run("-t", "1500ms", "-r", fake.endpoint, "stop", "a", "b")
+    result = Run("-t", "4s", "-r", fake.endpoint, "stop", "a", "b")
     assert (result.code, result.stdout) == (1, "a\n")
-    assert result.stderr.startswith('pycrictl: stopping container "b": no answer within 1.5s\n')
+    assert result.stderr.startswith('pycrictl: stopping container "b": no answer within 4s\n')
 
 
 def test_an_option_of_zero_is_sent(fake: FakeServer) -> None:
