@@ -26,7 +26,7 @@ from pycrictl.runtime.containerd.daemon import settings_of
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
 from pycrictl.runtime.containerd.store import own_platform
 from pycrictl.runtime.cri.calls.client import CriClient
-from pycrictl.runtime.cri.lists import fetch
+from pycrictl.runtime.cri.lists import lookup
 from pycrictl.show.displays.outlet import Outlet
 from pycrictl.show.displays.pull_lines import open_display
 
@@ -118,7 +118,7 @@ def load(
         else:
             containerd = _containerd(client)
             snapshotter = settings_of(containerd).snapshotter if unpack else ""
-            work = Load(containerd, title(input_), snapshotter, fetch.image_folder(client))
+            work = Load(containerd, title(input_), snapshotter, lookup.image_folder(client))
             outlet = app.outlet(progress, stdout="result")
             try:
                 with opened(input_) as members, closing(containerd):

@@ -14,7 +14,7 @@ from pycrictl.cli.context import AppContext, Results
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.calls.redact import redact_text
 from pycrictl.runtime.cri.lifecycle.control import every, in_turn, remove
-from pycrictl.runtime.cri.lists import fetch, lookup
+from pycrictl.runtime.cri.lists import lookup
 from pycrictl.runtime.cri.lists.images import find_images, remove_images, unused_images
 from pycrictl.runtime.cri.lists.lookup import Kind, ObjectRef
 
@@ -151,10 +151,10 @@ def rmi(
     with ExitStack() as stack:
         client = stack.enter_context(app.open_client("image"))
         if all_:
-            targets += [image.id for image in fetch.images(client)]
+            targets += [image.id for image in lookup.images(client)]
         elif prune:
             runtime = stack.enter_context(app.open_runtime_beside(client))
-            targets += unused_images(runtime, client, fetch.images(client))
+            targets += unused_images(runtime, client, lookup.images(client))
         removals = find_images(client, targets)
         for entry in removals:
             if tags := ", ".join(entry.other_tags):

@@ -15,7 +15,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.inspection import statuses
 from pycrictl.runtime.cri.inspection.statuses import pod_addresses
-from pycrictl.runtime.cri.lists import fetch, queries
+from pycrictl.runtime.cri.lists import lookup, queries
 from pycrictl.runtime.cri.lists.images import images_in_use, list_images, parse_filters
 from pycrictl.runtime.cri.lists.queries import list_pods
 from pycrictl.show import list_views
@@ -176,7 +176,7 @@ def images(
     def in_use() -> frozenset[str] | None:
         try:
             with app.open_runtime_beside(client) as runtime:
-                return images_in_use(runtime, client, fetch.images(client))
+                return images_in_use(runtime, client, lookup.images(client))
         except PycrictlError as error:
             app.env.warn(f"cannot tell which images are in use: {error.message}")
             return None

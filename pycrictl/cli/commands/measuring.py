@@ -16,7 +16,7 @@ from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.inspection.statuses import measure
-from pycrictl.runtime.cri.lists import fetch
+from pycrictl.runtime.cri.lists import lookup
 from pycrictl.show import inspect_views, protodata, render
 from pycrictl.show.columns import Column, table_of
 from pycrictl.show.displays.block import Viewer
@@ -178,7 +178,7 @@ def metricsp(
     with app.open_client("runtime") as client:
 
         def write(out: TextIO) -> None:
-            metrics = fetch.whole(client, "StreamPodSandboxMetrics", "ListPodSandboxMetrics")
+            metrics = lookup.whole(client, "StreamPodSandboxMetrics", "ListPodSandboxMetrics")
             chosen.write(metrics, None, out)
 
         if watch:

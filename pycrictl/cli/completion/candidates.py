@@ -15,7 +15,7 @@ from pycrictl.base import config
 from pycrictl.base.units import SHORT_ID_CHARS
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.calls.endpoints import open_client
-from pycrictl.runtime.cri.lists import fetch, lookup
+from pycrictl.runtime.cri.lists import lookup
 
 if TYPE_CHECKING:
     from pycrictl.copy.on_node import ContainerRoot
@@ -59,7 +59,7 @@ def _state(container: cri_pb2.Container) -> str:
 
 def _pods(client: CriClient, word: str) -> Iterator[Candidate]:
     known = {}
-    for pod in sorted(fetch.pods(client), key=lambda pod: pod.created_at):
+    for pod in sorted(lookup.pods(client), key=lambda pod: pod.created_at):
         state = "ready" if pod.state == cri_pb2.SANDBOX_READY else "not ready"
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         known[name] = (pod.id, name, state)
@@ -107,7 +107,7 @@ def _forms(name: str) -> list[str]:
 
 
 def _images(client: CriClient, word: str) -> Iterator[Candidate]:
-    for image in fetch.images(client):
+    for image in lookup.images(client):
         digest = image.id.removeprefix("sha256:")
         short = digest[:SHORT_ID_CHARS]
         names = [name for name in image.repo_tags if name.startswith(word)]

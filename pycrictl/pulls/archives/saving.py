@@ -20,7 +20,7 @@ from pycrictl.runtime.containerd import store
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
 from pycrictl.runtime.containerd.store import Descriptor
 from pycrictl.runtime.cri.calls.client import CriClient
-from pycrictl.runtime.cri.lists import fetch
+from pycrictl.runtime.cri.lists import lookup
 from pycrictl.runtime.cri.lists.lookup import IMAGES_HINT
 from pycrictl.streams.wire.tar import header
 
@@ -36,7 +36,7 @@ class Image(NamedTuple):
 
 def find_image(client: CriClient, word: str) -> Image:
     """Return the image with this name or ID; an ID or a digest means all its tags."""
-    image = fetch.image(client, word, f"looking for image {quote(word)}")
+    image = lookup.image(client, word, f"looking for image {quote(word)}")
     if image is None or not image.id:
         raise NotFound(f"no such image {quote(word)}", hint=IMAGES_HINT)
     tags = tuple(image.repo_tags)

@@ -19,7 +19,7 @@ from pycrictl.pulls.archives.archive import LISTS, checked_name, listed, opened
 from pycrictl.pulls.archives.saving import Image
 from pycrictl.runtime.containerd.store import DOCUMENT_LIMIT_BYTES
 from pycrictl.runtime.cri.calls.client import CriClient
-from pycrictl.runtime.cri.lists import fetch
+from pycrictl.runtime.cri.lists import lookup
 
 _LIMITS: Final = "on CRI-O, only one image with one name can be saved or loaded at a time"
 
@@ -58,7 +58,7 @@ def tag(client: CriClient, image: Image, name: str) -> None:
 
 def _storage(client: CriClient) -> str:
     """Return the beginning of the names of a CRI-O's images, in skopeo's words."""
-    folder = fetch.image_folder(client)
+    folder = lookup.image_folder(client)
     if folder is None or not folder.name.endswith("-images"):
         return "containers-storage:"
     return f"containers-storage:[{folder.name.removesuffix('-images')}@{folder.parent}]"

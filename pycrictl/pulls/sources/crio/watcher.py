@@ -40,7 +40,7 @@ from pycrictl.pulls.sources.pull_names import Expected, ImageOwners
 from pycrictl.pulls.state import PullState
 from pycrictl.runtime.containerd.store import Manifest
 from pycrictl.runtime.cri.calls.client import CriClient
-from pycrictl.runtime.cri.lists import fetch
+from pycrictl.runtime.cri.lists import lookup
 
 PATIENCE_S: Final = 1.0
 """How long a pull may stay unnamed, as lines appear in the journal with a delay."""
@@ -252,7 +252,7 @@ def open_crio(
         return None
     store = DEFAULT_ROOT
     with suppress(PycrictlError):
-        images = fetch.image_folder(client)
+        images = lookup.image_folder(client)
         if images is not None and images.name.endswith("-images"):
             store = str(images.parent)
     process = CrioProcess(client.path, store)

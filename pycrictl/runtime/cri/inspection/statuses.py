@@ -27,7 +27,7 @@ from pycrictl.base.errors import (
 from pycrictl.base.units import SHORT_ID_CHARS
 from pycrictl.runtime.cri.calls.client import CriClient, call_each, method
 from pycrictl.runtime.cri.calls.redact import quote_reference
-from pycrictl.runtime.cri.lists import fetch, lookup
+from pycrictl.runtime.cri.lists import lookup
 from pycrictl.runtime.cri.lists.lookup import select_by_id
 
 StatusKind = Literal["container", "pod", "image"]
@@ -188,7 +188,7 @@ def measure(
     condition = select_by_id(client, condition)
     failures: list[PycrictlError] = []
     try:
-        stats = fetch.whole(client, f"Stream{name}", f"List{name}", filter=condition)
+        stats = lookup.whole(client, f"Stream{name}", f"List{name}", filter=condition)
     except RuntimeFault as fault:
         if isinstance(fault, _ABOUT_ALL):
             raise
@@ -208,10 +208,10 @@ def _requests(client: CriClient, condition: Message) -> Iterator[tuple[str, Mess
     # List filters have the same fields as stats filters.
     given: dict[str, Any] = {field.name: value for field, value in condition.ListFields()}
     if isinstance(condition, cri_pb2.PodSandboxStatsFilter):
-        for pod in fetch.pods(client, cri_pb2.PodSandboxFilter(**given)):
+        for pod in lookup.pods(client, cri_pb2.PodSandboxFilter(**given)):
             what = f"pod {pod.id[:SHORT_ID_CHARS]} ({pod.metadata.name})"
             yield what, cri_pb2.PodSandboxStatsRequest(pod_sandbox_id=pod.id)
         return
-    for container in fetch.containers(client, cri_pb2.ContainerFilter(**given)):
+    for container in lookup.containers(client, cri_pb2.ContainerFilter(**given)):
         what = f"container {container.id[:SHORT_ID_CHARS]} ({container.metadata.name})"
         yield what, cri_pb2.ContainerStatsRequest(container_id=container.id)

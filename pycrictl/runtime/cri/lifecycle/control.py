@@ -29,7 +29,7 @@ from pycrictl.base.errors import (
 )
 from pycrictl.base.units import quote
 from pycrictl.runtime.cri.calls.client import CriClient, each, method
-from pycrictl.runtime.cri.lists import fetch
+from pycrictl.runtime.cri.lists import lookup
 from pycrictl.runtime.cri.lists.lookup import Kind, ObjectRef
 
 _DOING: Final = {
@@ -50,7 +50,7 @@ def every(client: CriClient, kind: Kind, *, running: bool = False) -> list[Objec
     condition = cri_pb2.ContainerFilter()
     if running:
         condition.state.state = cri_pb2.CONTAINER_RUNNING
-    listed = fetch.pods(client) if kind == "pod" else fetch.containers(client, condition)
+    listed = lookup.pods(client) if kind == "pod" else lookup.containers(client, condition)
     return [ObjectRef(item.id, item.id) for item in listed]
 
 

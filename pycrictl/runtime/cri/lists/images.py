@@ -24,7 +24,7 @@ from pycrictl.base.foreign import parsed, text
 from pycrictl.base.units import quote
 from pycrictl.runtime.cri.calls.client import CriClient, each
 from pycrictl.runtime.cri.calls.redact import quote_reference
-from pycrictl.runtime.cri.lists import fetch
+from pycrictl.runtime.cri.lists import lookup, queries
 from pycrictl.runtime.cri.lists.lookup import IMAGES_HINT
 
 UNNAMED: Final = "<none>"
@@ -59,14 +59,14 @@ def _parse_filter(item: str, is_exact: bool) -> ImageFilter:
             f"unknown filter {quote(item)}",
             hint=f"filters are {', '.join(f'{known}=…' for known in FILTERS)}",
         )
-    pattern = fetch.pattern(value, option="--filter") if name == "reference" else None
+    pattern = queries.pattern(value, option="--filter") if name == "reference" else None
     return ImageFilter(name, value, pattern, is_exact)
 
 
 def list_images(
     client: CriClient, name: str = "", filters: Iterable[ImageFilter] = ()
 ) -> list[cri_pb2.Image]:
-    images = sort_images(fetch.images(client))
+    images = sort_images(lookup.images(client))
     return apply_filters(select_by_name(images, name), filters)
 
 
@@ -208,7 +208,7 @@ def remove_images(client: CriClient, removals: Iterable[ImageRemoval]) -> Iterat
 def _find(client: CriClient, target: str) -> ImageRemoval:
     name = quote_reference(target)
     try:
-        image = fetch.image(client, target, f"removing image {name}")
+        image = lookup.image(client, target, f"removing image {name}")
         if image is None:
             raise NotFound(f"no such image {name}", hint=IMAGES_HINT)
         if not image.id:  # needed to detect two names of one image
@@ -261,7 +261,7 @@ def images_in_use(
 
 def _names_in_use(client: CriClient) -> Iterator[set[str]]:
     """Yield, for each user of an image, all names that the runtime has for the image."""
-    for container in fetch.containers(client):
+    for container in lookup.containers(client):
         yield {container.image.image, container.image_ref, container.image_id} - {""}
     status = cri_pb2.StatusRequest(verbose=True)
     with suppress(RuntimeFault):
@@ -275,7 +275,9 @@ def _is_used(image: cri_pb2.Image, used: set[str]) -> bool:
 
 def _image_id(client: CriClient, name: str) -> str:
     """Return the ID of an image that is listed under another name; empty if it is gone."""
-    image = fetch.image(client, name, f"finding the image {quote_reference(name)}, which is in use")
+    image = lookup.image(
+        client, name, f"finding the image {quote_reference(name)}, which is in use"
+    )
     return image.id if image else ""
 
 

@@ -1,9 +1,14 @@
-"""Lookup of pods and containers by the words that users type: an ID, its prefix, or a name.
+"""Lists from a runtime, and lookup of pods and containers in them by the words that users type.
 
-Some runtimes find a container by a prefix of its ID, none by its name. Words are resolved to IDs
-only here, in this order: the exact ID, a unique prefix of an ID, names. A container is NAME,
-POD/NAME, NAMESPACE/POD/NAME, or its pod if that has no other container; a pod is NAME or
-NAMESPACE/NAME. A whole ID is not checked here: the call that uses it fails if it does not exist.
+A list is streamed in parts where that is supported, which keeps each part below the limit on the
+size of a message. A runtime without streams answers ``Unimplemented`` at once; the list is then
+requested as one message.
+
+A word is an ID, its prefix, or a name. Some runtimes find a container by a prefix of its ID, none
+by its name. Words are resolved to IDs only here, in this order: the exact ID, a unique prefix of an
+ID, names. A container is NAME, POD/NAME, NAMESPACE/POD/NAME, or its pod if that has no other
+container; a pod is NAME or NAMESPACE/NAME. A whole ID is not checked here: the call that uses it
+fails if it does not exist.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from google.protobuf.message import Message
@@ -20,8 +26,7 @@ from google.protobuf.message import Message
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import NotFound, PycrictlError, Unimplemented, UsageError
 from pycrictl.base.units import SHORT_ID_CHARS, quote
-from pycrictl.runtime.cri.calls.client import CriClient
-from pycrictl.runtime.cri.lists import fetch
+from pycrictl.runtime.cri.calls.client import CriClient, method
 
 T = TypeVar("T", cri_pb2.Container, cri_pb2.PodSandbox)
 M = TypeVar("M", bound="Message")
@@ -41,6 +46,58 @@ WHOLE_ID: Final = r"[0-9a-f]{64}"
 
 _SURE_CHARS: Final = 12
 """A unique ID prefix of at least this length is not matched as a name as well."""
+
+
+def containers(
+    client: CriClient, condition: cri_pb2.ContainerFilter | None = None
+) -> list[cri_pb2.Container]:
+    condition = condition or cri_pb2.ContainerFilter()
+    return whole(client, "StreamContainers", "ListContainers", filter=condition)
+
+
+def pods(
+    client: CriClient, condition: cri_pb2.PodSandboxFilter | None = None
+) -> list[cri_pb2.PodSandbox]:
+    condition = condition or cri_pb2.PodSandboxFilter()
+    return whole(client, "StreamPodSandboxes", "ListPodSandbox", filter=condition)
+
+
+def images(client: CriClient) -> list[cri_pb2.Image]:
+    """Return all images: one runtime ignores a filter, another one compares whole references."""
+    condition = cri_pb2.ImageFilter(image=cri_pb2.ImageSpec())
+    return whole(client, "StreamImages", "ListImages", filter=condition)
+
+
+def image(client: CriClient, name: str, what: str) -> cri_pb2.Image | None:
+    """Return the image with this name or ID, None if there is none."""
+    request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=name))
+    answer = client.call("ImageStatus", request, what=what)
+    return answer.image if answer.HasField("image") else None
+
+
+def image_folder(client: CriClient) -> Path | None:
+    """Return the folder in which the runtime keeps images (CRI ``ImageFsInfo``), None if none."""
+    filesystems = client.call("ImageFsInfo", cri_pb2.ImageFsInfoRequest()).image_filesystems
+    return Path(filesystems[0].fs_id.mountpoint) if filesystems else None
+
+
+def whole(client: CriClient, stream: str, unary: str, **fields: Any) -> list[Any]:
+    """Return a whole list, as a stream if the runtime supports that."""
+    # An unsupported call takes half a millisecond: not worth caching that it is unsupported.
+    try:
+        parts = client.stream(stream, method(stream).request_type(**fields), what=unary)
+        return [item for part in parts for item in _items(part)]
+    except Unimplemented:
+        return list(_items(client.call(unary, method(unary).request_type(**fields))))
+
+
+def _items(answer: Any) -> Iterable[Any]:
+    """Return the elements in an answer, whose only field is the list."""
+    items: Iterable[Any] = getattr(answer, answer.DESCRIPTOR.fields[0].name)
+    return items
+
+
+# Words
 
 
 class ObjectRef(NamedTuple):
@@ -69,11 +126,11 @@ class Lookup:
 
     @cached_property
     def pods(self) -> list[cri_pb2.PodSandbox]:
-        return fetch.pods(self._client)
+        return pods(self._client)
 
     @cached_property
     def containers(self) -> list[cri_pb2.Container]:
-        return fetch.containers(self._client)
+        return containers(self._client)
 
     @cached_property
     def _pods_by_id(self) -> dict[str, cri_pb2.PodSandbox]:
@@ -231,7 +288,7 @@ def find_in_pod(client: CriClient, pod_sandbox_id: str, text: str) -> cri_pb2.Co
     condition = cri_pb2.ContainerFilter(pod_sandbox_id=pod_sandbox_id)
     matches = [
         container
-        for container in fetch.containers(client, condition)
+        for container in containers(client, condition)
         if container.metadata.name == text or container.id.startswith(text)
     ]
     return max(matches, key=lambda container: container.created_at, default=None)

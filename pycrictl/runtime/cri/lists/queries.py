@@ -3,21 +3,51 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base.errors import Unimplemented
+from pycrictl.base.errors import Unimplemented, UsageError
+from pycrictl.base.units import quote
 from pycrictl.runtime.cri.calls.client import CriClient, each
 from pycrictl.runtime.cri.calls.redact import quote_reference
-from pycrictl.runtime.cri.lists import fetch
-from pycrictl.runtime.cri.lists.fetch import newest_count, newest_first, pattern
+from pycrictl.runtime.cri.lists import lookup
 from pycrictl.runtime.cri.lists.lookup import NAMESPACE_LABEL, POD_LABEL, select_by_id
 
 F = TypeVar("F", cri_pb2.ContainerFilter, cri_pb2.PodSandboxFilter)
 T = TypeVar("T", cri_pb2.Container, cri_pb2.PodSandbox)
+
+
+def newest_count(*, latest: bool, last: int) -> int | None:
+    """Return how many of the newest to list, None for all; ``last`` overrides ``latest``."""
+    if last > 0:
+        return last
+    return 1 if latest else None
+
+
+def newest_first(items: Iterable[T], count: int | None = None) -> list[T]:
+    return sorted(items, key=lambda item: item.created_at, reverse=True)[:count]
+
+
+def pattern(text: str, *, option: str) -> re.Pattern[str]:
+    """Compile the regular expression by which an option filters names.
+
+    The syntax is Python's, with ASCII classes as in crictl. Expressions with different meanings in
+    the two syntaxes, such as ``[[:alpha:]]``, are rejected.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        try:
+            return re.compile(text, re.ASCII)
+        except FutureWarning:
+            reason = "write [a-z] in place of classes such as [[:lower:]]"
+        except (re.error, OverflowError, RecursionError) as exc:
+            reason = str(exc)
+    raise UsageError(f"{quote(text)} for {option} is not a valid regular expression: {reason}")
+
 
 ContainerState = Literal["created", "running", "exited", "unknown"]
 CONTAINER_STATES: Final[dict[ContainerState, cri_pb2.ContainerState]] = {
@@ -89,7 +119,7 @@ def list_containers(
     ``images`` is a client of the image service, used only to resolve ``query.image``. The namespace
     is that of the labels, or unless ``labels_only``, of the pod sandbox.
     """
-    containers = fetch.containers(client, select_by_id(client, query.condition))
+    containers = lookup.containers(client, select_by_id(client, query.condition))
     if query.image:
         containers = _of_image(images, containers, query.image)
     pods = {} if labels_only or not query.namespace.pattern else pods_of(client, containers)
@@ -109,7 +139,7 @@ def pods_of(
     if all(label in container.labels for container in containers for label in labels):
         return {}
     with suppress(Unimplemented):
-        return {pod.id: pod.metadata for pod in fetch.pods(client)}
+        return {pod.id: pod.metadata for pod in lookup.pods(client)}
     return {}
 
 
@@ -137,7 +167,7 @@ def first_tags(images: CriClient, containers: Iterable[cri_pb2.Container]) -> di
 
 def find_images(client: CriClient, references: Iterable[str]) -> list[tuple[str, cri_pb2.Image]]:
     def find(client: CriClient, reference: str) -> cri_pb2.Image | None:
-        return fetch.image(client, reference, f"looking for image {quote_reference(reference)}")
+        return lookup.image(client, reference, f"looking for image {quote_reference(reference)}")
 
     asked = [reference for reference in references if reference]
     matches = zip(asked, each(client, find, asked), strict=True)
@@ -171,5 +201,5 @@ def pod_query(
 def list_pods(
     client: CriClient, query: Query[cri_pb2.PodSandboxFilter]
 ) -> list[cri_pb2.PodSandbox]:
-    pods = fetch.pods(client, select_by_id(client, query.condition))
+    pods = lookup.pods(client, select_by_id(client, query.condition))
     return query.select(pods, lambda pod: pod.metadata.namespace)

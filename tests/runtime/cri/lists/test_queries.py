@@ -8,11 +8,12 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import PycrictlError, RuntimeFault, UsageError
 from pycrictl.runtime.cri.calls.client import CriClient, method
-from pycrictl.runtime.cri.lists import fetch
+from pycrictl.runtime.cri.lists import lookup
 from pycrictl.runtime.cri.lists.queries import (
     container_query,
     list_containers,
     list_pods,
+    pattern,
     pod_query,
 )
 from tests.fakecri import FakeServer, Status
@@ -104,10 +105,10 @@ def test_a_stream_is_used_where_it_is_offered(
     unary = EACH[stream]
     parts = [made(stream, count) for count in (1, 0, 2)]
     fake.prepare(unary, made(unary, 1))
-    assert len(fetch.whole(client, stream, unary)) == 1
+    assert len(lookup.whole(client, stream, unary)) == 1
     assert fake.methods() == [stream, unary]
     fake.prepare(stream, parts)
-    assert len(fetch.whole(client, stream, unary)) == 3
+    assert len(lookup.whole(client, stream, unary)) == 3
     assert fake.methods() == [stream, unary, stream]
 
 
@@ -124,13 +125,13 @@ def test_a_stream_that_breaks_is_no_list(fake: FakeServer, client: CriClient) ->
     part = cri_pb2.StreamContainersResponse(containers=containers(0, 3))
     fake.prepare("StreamContainers", [part, Status(grpc.StatusCode.INTERNAL, "disk")])
     with client, pytest.raises(RuntimeFault, match="ListContainers: internal error: disk"):
-        fetch.containers(client)
+        lookup.containers(client)
     assert fake.methods() == ["StreamContainers"]
 
 
 def test_both_missing_names_the_older_call(fake: FakeServer, client: CriClient) -> None:
     with client, pytest.raises(PycrictlError, match="does not implement ListPodSandboxMetrics"):
-        fetch.whole(client, "StreamPodSandboxMetrics", "ListPodSandboxMetrics")
+        lookup.whole(client, "StreamPodSandboxMetrics", "ListPodSandboxMetrics")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_both_missing_names_the_older_call(fake: FakeServer, client: CriClient) 
 )
 def test_invalid_patterns_get_one_line(text: str) -> None:
     with pytest.raises(UsageError) as caught:
-        fetch.pattern(text, option="--name")
+        pattern(text, option="--name")
     message = caught.value.message
     assert message.isprintable()
     assert " for --name is not a valid regular expression: " in message
