@@ -9,7 +9,7 @@ from asyncio import AbstractEventLoop, TimerHandle
 from pathlib import Path
 from typing import Final
 
-LOOK_S: Final = 0.1
+CHECK_S: Final = 0.1
 """How soon after a call the memory is checked."""
 
 GROWTH_BYTES: Final = 16 * 1024 * 1024
@@ -42,9 +42,9 @@ class Reclaimer:
 
     def call_began(self) -> None:
         if self._timer is None:
-            self._timer = self._loop.call_later(LOOK_S, self._look)
+            self._timer = self._loop.call_later(CHECK_S, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         if _resident_bytes() > self._most_bytes:
             gc.collect()

@@ -37,14 +37,14 @@ Take: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitab
 
 
 class AdminServer:
-    """Answers calls by name; the functions in ``takes`` get the connection itself."""
+    """Answers calls by name; the functions in ``connections`` get the connection itself."""
 
     def __init__(
-        self, calls: Mapping[str, Call], *, takes: Mapping[str, Take] | None = None
+        self, calls: Mapping[str, Call], *, connections: Mapping[str, Take] | None = None
     ) -> None:
         self._calls = calls
         self._server: asyncio.Server | None = None
-        self._takes = takes or {}
+        self._connections = connections or {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, path: str) -> None:
@@ -71,7 +71,7 @@ class AdminServer:
                     line = await reader.readline()
                 if not line:
                     break
-                if (take := self._takes.get(text(parsed(line).get("call")))) is not None:
+                if (take := self._connections.get(text(parsed(line).get("call")))) is not None:
                     is_kept = await take(reader, writer)
                     break
                 answer = await self._answer(line)

@@ -51,7 +51,7 @@ moment without them so that none is refused or cut off."""
 LEFT_S: Final = 1.0
 """How long clients may take to reconnect once their connection is too old."""
 
-_LOOK_S: Final = 1.0
+_RUNTIME_S: Final = 1.0
 _POLL_S: Final = 0.05
 
 
@@ -120,7 +120,7 @@ class App:
         operators = Operators(settings, self.limiter, self.copies, self.hand_over, log)
         self.admin = AdminServer(
             {**operators.calls, "reload": self.hand_over.reload},
-            takes={"take-over": self.hand_over.hand_over},
+            connections={"take-over": self.hand_over.hand_over},
         )
         # Consumers of events, which end in this order
         self.pages: PageServer | None = None
@@ -173,7 +173,7 @@ class App:
             notify("READY=1", self.environ)
             if (interval_s := watchdog_s(self.environ)) is not None:
                 self._spawn(self._keep_alive(cri, interval_s / 3))
-            self._spawn(self._look_at_runtime())
+            self._spawn(self._warn_without_runtime())
             self._spawn(self.copies.sweep())
             await self._stop.wait()
             if not hand_over.successor_pid:
@@ -265,11 +265,11 @@ class App:
 
     # While it serves
 
-    async def _look_at_runtime(self) -> None:
+    async def _warn_without_runtime(self) -> None:
         """Warn if the runtime does not answer: it may be starting, or the path is wrong."""
         upstream = self.upstream
-        if not await upstream.is_reached(_LOOK_S):
-            answer = await version(upstream, _LOOK_S)
+        if not await upstream.is_reached(_RUNTIME_S):
+            answer = await version(upstream, _RUNTIME_S)
             reason = answer.message.rpartition(": ")[2]
             self.log.warning("no_runtime", upstream=self.settings.upstream, reason=reason)
 

@@ -71,7 +71,7 @@ HOLD_S: Final = 2.0
 """Maximum time to hold the slots for the waiting calls of the old process."""
 
 _LINE_BYTES: Final = 64 * 1024 * 1024
-_LOOK_S: Final = 0.05
+_POLL_S: Final = 0.05
 
 
 class MessageLines:
@@ -143,7 +143,7 @@ class HandOver:
         cri = self.sockets[0]
         if old is not None:
             has_port = old.streams == address.authority
-            waiting = await old.take(str(cri.path), port=has_port)
+            waiting = await old.announce(str(cri.path), port=has_port)
         self.streams.start(address)
         self.streams.listen_in(cri.folder)
         for own in self.sockets:
@@ -202,7 +202,7 @@ class HandOver:
                 if self._loop.time() > deadline:
                     os.kill(pid, signal.SIGKILL)
                     raise ValueError(f"the new program did not serve within {READY_S:g} s")
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
         return {"pid": self.successor_pid}
 
     async def hand_over(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -319,7 +319,7 @@ class Predecessor:
         except (ValueError, KeyError, TypeError):
             raise RemoteProtocolError(f"{where} has another hand-over protocol") from None
 
-    async def take(self, own: str, *, port: bool) -> int:
+    async def announce(self, own: str, *, port: bool) -> int:
         """Announce this process's socket ``own``, and count the old process's running pulls.
 
         Return the number of waiting calls. ``port`` asks the old process for its stream port.
@@ -373,5 +373,5 @@ async def release_when_in_line(queue: PullQueue, count: int) -> None:
     while time() < began_at + HOLD_S:
         if sum(call.asked < began_at for call in queue.in_line()) >= count:
             break
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
     queue.release(now=time())

@@ -36,10 +36,10 @@ def recorder(
         return find_credential(kubelet=kubelet)
 
     async def states(is_writing: bool) -> list[PodPullState]:
-        found = pulls.states(loop.time())
-        if found:
+        pending = pulls.states(loop.time())
+        if pending:
             await layers.refresh()
-        return found
+        return pending
 
     api = ApiClient(load, timeout_s=TIMEOUT_S)
     return EventRecorder(api, states, lambda: notifier.wait(_IDLE_S), log)

@@ -60,8 +60,8 @@ def test_many_calls_that_pull_nothing_have_a_few_lines_and_all_count(
     assert proxy.wait() == 0
     outcomes = [record["outcome"] for record in newest(proxy.state_path)]
     assert [outcomes.count(kind) for kind in ("present", "failed")] == [40, 40]
-    assert proxy.log().count(" pull image=a/there:1 ") == limits.FAULT_LINES
-    assert proxy.log().count(" pull image=a/b:1 ") == limits.FAULT_LINES
+    for image in ("a/there:1", "a/b:1"):  # a few more if the calls took long
+        assert limits.FAULT_LINES <= proxy.log().count(f" pull image={image} ") < 20
 
 
 def test_a_failure_counts_once_its_attempts_are_over(fake: FakeServer, start: Start) -> None:
