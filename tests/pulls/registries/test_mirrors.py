@@ -74,22 +74,6 @@ def test_a_runtime_of_which_nothing_is_known(tmp_path: Path, name: str, doubt: s
     assert urls(known) == [URL]
 
 
-def test_a_process_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its environment, which may name a proxy, can be read by root alone."""
-
-    def refuse(self: Path) -> bytes:
-        if self.name == "environ":
-            raise PermissionError
-        return read(self)
-
-    read = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-    path = tmp_path / "c.sock"
-    with Listener(path, "crio"):
-        known = access_of(f"unix://{path}", "cri-o", "1.36.0")
-    assert known.doubt == "only root sees the environment of crio, which may name a proxy"
-
-
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [({}, "one.pem"), ({"SSL_CERT_FILE": "/two.pem"}, "two.pem"), ({"SSL_CERT_FILE": "/no"}, "")],

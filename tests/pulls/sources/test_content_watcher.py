@@ -211,26 +211,6 @@ def test_an_announced_pull_gets_its_own_name(watch: Watch, fake: FakeContainerd)
     assert {image for image, _ in watch.items} == {foreign.shown_name, "host:5000/app:1"}
 
 
-def test_an_index_names_the_image_and_its_platform(watch: Watch, fake: FakeContainerd) -> None:
-    made = Made(fake, "app", ["a"])
-    index = digest_of("index")
-    foreign = digest_of("foreign platform")
-    lease = fake.leases["lease"] = Lease(START_S)
-    labels = {"containerd.io/gc.ref.content.m.0": made.manifest}
-    manifests = [{"digest": digest, "size": 2} for digest in (foreign, made.manifest)]
-    document = {"manifests": manifests}
-    fake.put_document(index, document, START_S, labels)
-    lease.holds.append(("content", index))
-    lease.holds.append(("ingests", f"manifest-{made.manifest}"))
-    assert [one.image for one in watch.poll(0.0, START_S + 1).active] == [""]
-    made.lease = lease
-    made.add_manifest()
-    made.add_config()
-    fake.images["host:5000/app:1"] = index  # known from an earlier pull
-    watch.poll(0.3, START_S + 1.3)
-    assert list(watch.items) == [("host:5000/app:1", made.layers[0])]
-
-
 @pytest.mark.parametrize("is_artifact", [True, False])
 def test_what_is_not_among_the_images_at_the_end_is_not_done(
     watch: Watch, fake: FakeContainerd, is_artifact: bool

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +26,6 @@ from pycrictl.pulls.sources.crio.files import (
     Storage,
     StoredImage,
     StoredLayer,
-    children,
 )
 from pycrictl.pulls.sources.crio.watcher import CrioWatcher, pulls_in_log
 from pycrictl.pulls.sources.endings import PollResult
@@ -258,12 +255,6 @@ def test_crio_is_killed_and_comes_again(crio: FakeCrio) -> None:
     )
     crio.pull().write(1, 5)
     assert len(bench.poll().active) == 1
-
-
-def test_a_pull_in_a_child_of_the_process() -> None:
-    with subprocess.Popen(["sleep", "60"]) as child:
-        assert child.pid in children(os.getpid())
-        child.kill()
 
 
 def test_without_root_one_line_says_so(crio: FakeCrio, monkeypatch: pytest.MonkeyPatch) -> None:

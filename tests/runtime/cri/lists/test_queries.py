@@ -12,9 +12,7 @@ from pycrictl.runtime.cri.lists import lookup
 from pycrictl.runtime.cri.lists.queries import (
     container_query,
     list_containers,
-    list_pods,
     pattern,
-    pod_query,
 )
 from tests.fakecri import FakeServer, Status
 
@@ -54,27 +52,6 @@ def test_containers_of_an_image_by_any_of_its_names(fake: FakeServer, client: Cr
     asked = [call.request.image.image for call in fake.calls if call.method == "ImageStatus"]
     assert asked[0] == "alias"
     assert sorted(asked[1:]) == ["i:1", "j:2"]
-
-
-def pod(name: str, namespace: str, created_at: int) -> cri_pb2.PodSandbox:
-    metadata = cri_pb2.PodSandboxMetadata(name=name, namespace=namespace)
-    return cri_pb2.PodSandbox(id=name, metadata=metadata, created_at=created_at)
-
-
-def test_a_query_follows_a_pod_that_is_replaced(fake: FakeServer, client: CriClient) -> None:
-    """A watched list makes the same query again and again."""
-    query, of_pods = container_query(pod="web", all_states=True), pod_query(pod_id="web")
-    asked = []
-    for letter in "ab":
-        found = pod("web", "default", 1)
-        found.id = letter * 64
-        fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=[found]))
-        fake.offer("ListContainers", None)
-        list_containers(client, client, query)
-        asked.append(fake.calls[-1].request.filter.pod_sandbox_id)
-        list_pods(client, of_pods)
-        asked.append(fake.calls[-1].request.filter.id)
-    assert asked == [*["a" * 64] * 2, *["b" * 64] * 2]
 
 
 # Whole lists
