@@ -23,9 +23,9 @@ _MODULES: Final = "\n## Modules\n"
 
 
 def files() -> dict[str, bytes]:
-    found = {f"man/{name}": content for name, content in pages.pages().items()}
+    files = {f"man/{name}": content for name, content in pages.pages().items()}
     by_hand = (ROOT / "ARCHITECTURE.md").read_text("utf-8").partition(_MODULES)[0]
-    return found | {"ARCHITECTURE.md": f"{by_hand}{_MODULES}{_modules()}".encode()}
+    return files | {"ARCHITECTURE.md": f"{by_hand}{_MODULES}{_modules()}".encode()}
 
 
 def _modules() -> str:

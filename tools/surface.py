@@ -131,33 +131,33 @@ def _command(parent: tuple[str, ...], entry: CommandSpec, family: str) -> Comman
 
 
 def _arguments(ctx: typer.Context) -> Iterator[Argument]:
-    for each in ctx.command.get_params(ctx):
-        if isinstance(each, TyperArgument):
-            metavar = each.make_metavar(ctx)
+    for argument in ctx.command.get_params(ctx):
+        if isinstance(argument, TyperArgument):
+            metavar = argument.make_metavar(ctx)
             bare = re.sub(r"\.\.\.(?=]?$)", "", metavar)
             yield Argument(
                 metavar=re.sub(r"^\[(.*)]$", r"\1", bare),
-                help=each.help or "",
-                choices=_choices(each),
+                help=argument.help or "",
+                choices=_choices(argument),
                 is_required=not re.fullmatch(r"\[.*]", bare),
-                is_repeatable=each.nargs == -1,
+                is_repeatable=argument.nargs == -1,
             )
 
 
 def _options(ctx: typer.Context) -> Iterator[Option]:
-    for each in ctx.command.get_params(ctx):
-        if isinstance(each, TyperOption):
-            text = each.help or ""
-            choices = _choices(each)
-            metavar = each.metavar or "|".join(choices) or each.make_metavar(ctx)
-            variable = each.envvar
+    for option in ctx.command.get_params(ctx):
+        if isinstance(option, TyperOption):
+            text = option.help or ""
+            choices = _choices(option)
+            metavar = option.metavar or "|".join(choices) or option.make_metavar(ctx)
+            variable = option.envvar
             yield Option(
-                names=tuple(sorted(each.opts, key=lambda name: name.startswith("--"))),
-                metavar="" if each.is_flag else metavar,
+                names=tuple(sorted(option.opts, key=lambda name: name.startswith("--"))),
+                metavar="" if option.is_flag else metavar,
                 help=_VARIABLE.sub("", text),
                 choices=choices,
-                is_repeatable=each.multiple,
-                default=_default(each, metavar),
+                is_repeatable=option.multiple,
+                default=_default(option, metavar),
                 environ=(variable,) if isinstance(variable, str) else (*_VARIABLE.findall(text),),
             )
 

@@ -196,7 +196,7 @@ FAMILIES: Final = {
 }
 """All commands under the headings of the root help."""
 
-COMMANDS: Final = tuple(each for family in FAMILIES.values() for each in family)
+COMMANDS: Final = tuple(entry for family in FAMILIES.values() for entry in family)
 BY_NAME: Final = {name: entry for entry in COMMANDS for name in entry.names}
 
 

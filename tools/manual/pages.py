@@ -41,16 +41,16 @@ Reference = tuple[str, int]
 
 def pages() -> dict[str, bytes]:
     program = surface.program()
-    found = {
+    made = {
         "pycrictl.1": roff.page(_overview(program)),
         "pycrictl-compat.7": roff.page(_differences(program)),
         "pycrictl.toml.5": roff.page(_settings(program)),
     }
     for command in program.subcommands:
-        found[f"{_page_name(command)}.1"] = roff.page(_command(command, program))
+        made[f"{_page_name(command)}.1"] = roff.page(_command(command, program))
     for plugin in surface.plugins():
-        found[f"{_page_name(plugin)}.1"] = roff.page(_command(plugin, program))
-    return found
+        made[f"{_page_name(plugin)}.1"] = roff.page(_command(plugin, program))
+    return made
 
 
 def examples(command: surface.Command) -> Iterator[tuple[str, str]]:
@@ -72,9 +72,9 @@ def keys() -> Iterator[tuple[str, str, str, str]]:
     """
     for block in prose.section(_SETTINGS, "KEYS").blocks:
         for head, text in block.items if isinstance(block, roff.Terms) else ():
-            if not (found := _KEY.fullmatch(head)):
+            if not (key := _KEY.fullmatch(head)):
                 raise ValueError(f"not a key, its type and its default: {head}")
-            yield found[1], found[2], found[3] or "", text
+            yield key[1], key[2], key[3] or "", text
 
 
 def differences(command: surface.Command) -> tuple[roff.Point, ...]:
@@ -116,10 +116,10 @@ def _command(command: surface.Command, program: surface.Command) -> Iterator[str
     yield from _head(_page_name(command), 1)
     yield from _name(_page_name(command), command.summary)
     yield roff.heading("SYNOPSIS")
-    for index, one in enumerate((command, *command.subcommands)):
+    for index, described in enumerate((command, *command.subcommands)):
         if index:
             yield ".br"
-        yield _synopsis(one)
+        yield _synopsis(described)
     yield from _section("DESCRIPTION", *_description(command))
     yield from _parameters(command, roff.heading)
     for inner in command.subcommands:
@@ -130,11 +130,11 @@ def _command(command: surface.Command, program: surface.Command) -> Iterator[str
             yield from _written(section)
     yield from _exit_status(command)
     shown: list[roff.Block] = []
-    for one in (command, *command.subcommands):
-        for what, line in examples(one):
+    for described in (command, *command.subcommands):
+        for what, line in examples(described):
             shown += [f"{what}:", roff.Lines((line,))]
     yield from _section("EXAMPLES", *shown)
-    has_differences = any(differences(each) for each in command.walk())
+    has_differences = any(map(differences, command.walk()))
     if has_differences and command not in surface.plugins():
         yield from _section("COMPATIBILITY", "Differences from crictl: see pycrictl-compat(7).")
     yield from _see_also(_related(command, program))
@@ -199,18 +199,18 @@ def _exit_status(command: surface.Command) -> Iterator[str]:
 
 
 def _related(command: surface.Command, program: surface.Command) -> list[Reference]:
-    found = [("pycrictl", 1)]
+    pages_beside = [("pycrictl", 1)]
     if command in surface.plugins():
         on_node = _ON_NODE.get(command.name, command.name)
-        return [*found, (f"{_PROGRAM}-{on_node}", 1), ("pycrictl-agent", 1)]
-    found += sorted(
+        return [*pages_beside, (f"{_PROGRAM}-{on_node}", 1), ("pycrictl-agent", 1)]
+    pages_beside += sorted(
         (_page_name(other), 1)
         for other in program.subcommands
         if other.family == command.family and other.path != command.path
     )
     if command.name in _NODE_SIDE:
-        found.append(_SEE_SETTINGS)
-    return [*found, _SEE_COMPAT]
+        pages_beside.append(_SEE_SETTINGS)
+    return [*pages_beside, _SEE_COMPAT]
 
 
 def _differences(program: surface.Command) -> Iterator[str]:
@@ -276,9 +276,9 @@ def _section(title: str, *blocks: roff.Block) -> Iterator[str]:
 
 def _see_also(references: Iterable[Reference]) -> Iterator[str]:
     yield roff.heading("SEE ALSO")
-    found = list(references)
-    for index, (name, section) in enumerate(found, start=1):
-        comma = "," if index < len(found) else ""
+    listed = list(references)
+    for index, (name, section) in enumerate(listed, start=1):
+        comma = "," if index < len(listed) else ""
         yield rf".BR {roff.literal(name)} ({section}){comma}"
 
 

@@ -44,7 +44,7 @@ def read(name: str) -> tuple[Section, ...]:
 
 
 def section(name: str, title: str) -> Section:
-    return next((each for each in read(name) if each.title == title), Section(title, (), ()))
+    return next((part for part in read(name) if part.title == title), Section(title, (), ()))
 
 
 def _included(include: re.Match[str]) -> str:
@@ -59,22 +59,22 @@ def _section(text: str) -> Section:
 
 def _blocks(chunks: Iterable[str]) -> tuple[Block, ...]:
     """Return the blocks for chunks of lines; consecutive terms are one block."""
-    found: list[Block] = []
+    blocks: list[Block] = []
     for chunk in chunks:
         if chunk.startswith("    "):
-            found.append(Lines(tuple(_CODE.sub("", chunk).split("\n"))))
+            blocks.append(Lines(tuple(_CODE.sub("", chunk).split("\n"))))
         elif chunk.startswith("- "):
             points = (map(_line, _REASON.split(item)) for item in _POINT.split(chunk)[1:])
-            found.append(Points(tuple(Point(text, tuple(reasons)) for text, *reasons in points)))
+            blocks.append(Points(tuple(Point(text, tuple(reasons)) for text, *reasons in points)))
         elif term := _TERM.fullmatch(chunk):
             items = ((_line(term[1]), _line(term[2] or "")),)
-            if found and isinstance(last := found[-1], Terms):
-                found[-1] = Terms(last.items + items)
+            if blocks and isinstance(last := blocks[-1], Terms):
+                blocks[-1] = Terms(last.items + items)
             else:
-                found.append(Terms(items))
+                blocks.append(Terms(items))
         else:
-            found.append(_line(chunk))
-    return tuple(found)
+            blocks.append(_line(chunk))
+    return tuple(blocks)
 
 
 def _line(text: str) -> str:
