@@ -9,7 +9,6 @@ import pytest
 import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.core import TyperArgument
 
 from pycrictl.base.config import Flags
 from pycrictl.base.environ import Environment
@@ -136,12 +135,6 @@ def test_variables(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     else:
         wanted = {"": 0.0, "5s": 5.0}[text]
         assert meant(["pull", "x"])["pull_timeout"] == wanted
-
-
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.target)
-def test_only_the_last_argument_is_a_list(entry: CommandSpec) -> None:
-    arguments = [each for each in command_of(entry).params if isinstance(each, TyperArgument)]
-    assert not any(each.nargs == -1 for each in arguments[:-1])
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.target)
