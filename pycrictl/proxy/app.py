@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from pycrictl.base.environ import raise_file_limit
@@ -49,7 +50,8 @@ CALLS_S: Final = 10.0
 moment without them so that none is refused or cut off."""
 
 LEFT_S: Final = 1.0
-"""How long clients may take to reconnect once their connection is too old."""
+GONE_S: Final = 10.0
+"""How long clients may take to reconnect once their connection is too old: at least and at most."""
 
 _RUNTIME_S: Final = 1.0
 _POLL_S: Final = 0.05
@@ -255,6 +257,14 @@ class App:
             self.settings.drain_timeout_s,
         )
         await self._wait(lambda: self._loop.time() < until, None)
+        # A client that was busy when its connection became too old may still use it.
+        await self._wait(self._has_clients, GONE_S)
+
+    def _has_clients(self) -> bool:
+        """Return whether a connection to this process's own socket is open (proc_net(5))."""
+        path = str(self.hand_over.sockets[0].path)
+        lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()
+        return any(line.endswith(f" {path}") and line.split()[5] == "03" for line in lines)
 
     async def _wait(self, is_busy: Callable[[], bool], limit_s: float | None) -> None:
         with contextlib.suppress(TimeoutError):
