@@ -52,8 +52,8 @@ FAULTS: Final = {
     ),
     "tokens are counted": Fault(
         "P8",
-        "serve.stream_server:Tokens.__init__.__kwdefaults__",
-        "{**old, 'source': lambda size: f'stream{next(count)}'}",
+        "serve.stream_server:secrets.token_urlsafe",
+        "lambda size: f'stream{next(count)}'",
     ),
     "a URL may be used again": Fault(
         "P9",
