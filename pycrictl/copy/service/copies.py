@@ -51,7 +51,8 @@ class Copy(Generic[D]):
     Attributes:
         about: what its server knows about it.
         transfer: its archive and connections.
-        pod: the ID of the pod sandbox whose share of the slots it takes.
+        pod: the ID of the pod sandbox whose quota it counts for.
+        user: whoever copies, whose share of the slots it takes; None if that is not known.
         name: unique among the copies of the node.
         state, slot: set by the service alone.
         error: why it ended; None as long as it has not, and if everything is in place.
@@ -70,6 +71,7 @@ class Copy(Generic[D]):
     about: D
     transfer: Upload | Download
     pod: str = ""
+    user: object = None
     name: str = field(default_factory=lambda: os.urandom(16).hex())
     state: State = field(init=False)
     slot: Slot = field(init=False)
@@ -183,7 +185,7 @@ class Copies(ABC, Generic[D]):
         """
         if copy.name in self.current:
             raise AlreadyExists("there is a copy of that name", code="AlreadyExists")
-        copy.slot = self.slots.acquire(copy.pod, copy.size_bytes)
+        copy.slot = self.slots.acquire(copy.pod, copy.size_bytes, copy.user)
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep())
         if len(self.current) >= MAX_KEPT:  # there are fewer slots than that

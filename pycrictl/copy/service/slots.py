@@ -1,7 +1,8 @@
 """Slots for the copies of a node, and space on its disk.
 
 Excess requests are refused at once; none waits. A copy has its slot from the request that begins it
-until it is over and its threads have ended. No pod has more than half of the slots.
+until it is over and its threads have ended. No user, or where users are not known no pod, has more
+than half of the slots.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Slot:
     """The slot of a copy, and the space that it holds."""
 
     pod: str
+    user: object = None
     held_bytes: int = 0
 
 
@@ -52,7 +54,7 @@ class Slots:
 
     Args:
         size_limit_bytes: the largest archive (``ContainerCopySizeLimit``); 0 for no limit.
-        copies_per_pod: copies of a pod at once (``ContainerCopiesPerPod``); 0: half of all.
+        copies_per_pod: copies of a pod at once (``ContainerCopiesPerPod``); 0 for no limit.
         disk_limit_bytes: the space of all copies together; 0 for no limit.
         free_bytes: returns the free space of the disk; None if it is not reserved here.
 
@@ -70,7 +72,7 @@ class Slots:
     ) -> None:
         self.refused: Counter[str] = Counter()
         self._size_limit_bytes = size_limit_bytes
-        self._copies_per_pod = copies_per_pod or MAX_COPIES // 2
+        self._copies_per_pod = copies_per_pod
         self._disk_limit_bytes = disk_limit_bytes
         self._free_bytes = free_bytes
         self._taken: set[Slot] = set()
@@ -81,23 +83,32 @@ class Slots:
         with self._lock:
             return self._sum()
 
-    def acquire(self, pod: str, size_bytes: int) -> Slot:
-        """Return a slot for a copy, if it is not too large as far as its size is known."""
+    def acquire(self, pod: str, size_bytes: int, user: object = None) -> Slot:
+        """Return a slot for a copy, if it is not too large as far as its size is known.
+
+        Args:
+            user: whoever copies; None if that is not known.
+        """
         self._require_size(size_bytes)
         with self._lock:
             self._require_space(size_bytes, size_bytes - self._sum())
             of_pod = sum(other.pod == pod for other in self._taken)
-            if of_pod >= self._copies_per_pod:
+            of_user = of_pod if user is None else sum(other.user == user for other in self._taken)
+            name = "this user" if user is not None else f"pod {quote(short_id(pod))}"
+            if 0 < self._copies_per_pod <= of_pod:
                 self.refused["copies_per_pod"] += 1
                 count = plural(of_pod, "copy", "copies")
                 raise _exhausted(
                     f"pod {quote(short_id(pod))} has {count} under way,"
                     " the quota ContainerCopiesPerPod;"
                 )
+            if of_user >= MAX_COPIES // 2:
+                self.refused["copies"] += 1
+                raise _exhausted(f"{name} has {of_user} copies under way, half of all;")
             if len(self._taken) >= MAX_COPIES:
                 self.refused["copies"] += 1
                 raise _exhausted(f"{MAX_COPIES} copies are under way;")
-            slot = Slot(pod)
+            slot = Slot(pod, user)
             self._taken.add(slot)
             return slot
 

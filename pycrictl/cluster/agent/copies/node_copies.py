@@ -114,7 +114,7 @@ class NodeCopies(Copies[NodeCopy]):
             created = format_moment(time.time())
             target = spec.container or pod.container
             about = NodeCopy(owner, pod, spec, target, container.id, created)
-            copy = Copy(about, transfer, container.pod_sandbox_id)
+            copy = Copy(about, transfer, container.pod_sandbox_id, owner)
             copy.name = name or copy.name
             watch = Watch(ignore, copy.skip, note=copy.add_note, on_archive=about.expect)
             await self.begin(copy, partial(self.work, copy, watch), PATIENCE_S)

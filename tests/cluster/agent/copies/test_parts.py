@@ -56,13 +56,16 @@ def test_a_part_of_the_disk_stays_free() -> None:
     slots.hold(hers, 9 * MIB)  # holding less always works
 
 
-def test_half_of_all_slots_are_for_other_pods() -> None:
+@pytest.mark.parametrize("user", ["mallory", None])
+def test_half_of_all_slots_are_for_others(user: str | None) -> None:
+    """A user with several pods takes no more than one with a single pod."""
     slots = Slots()
-    for _ in range(MAX_COPIES // 2):
-        slots.acquire("web", MIB)
-    with pytest.raises(Exhausted, match='pod "web" has 32 copies under way'):
-        slots.acquire("web", MIB)
-    slots.acquire("other", MIB)
+    for number in range(MAX_COPIES // 2):
+        slots.acquire(f"web-{number}" if user else "web", MIB, user)
+    name = "this user" if user else 'pod "web"'
+    with pytest.raises(Exhausted, match=f"{name} has 32 copies under way, half of all; try again"):
+        slots.acquire("web", MIB, user)
+    slots.acquire("web" if user else "other", MIB, "jane" if user else None)
 
 
 def test_a_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:
