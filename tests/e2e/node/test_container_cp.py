@@ -109,7 +109,8 @@ def test_all_that_breaks_on_the_way(
     assert process.returncode == 0, stderr
     assert target.read_bytes() == content
     assert world.link.passed - before < 2 * len(content)
-    assert stderr.count(b"the copy was interrupted: ") >= 2, stderr
+    # Once or twice: a restart and a kill may come at once.
+    assert b"the copy was interrupted: " in stderr
     assert stages_in(container.root, tmp_path) == []
 
 
