@@ -18,6 +18,7 @@ from pycrictl.cli.tree import HELP, Program
 IGNORED: Final = "Of crictl, without effect"
 HOSTS: Final = "Other hosts, over SSH"
 MOST_HOSTS: Final = 16
+CONNECT_TIMEOUT_S: Final = 10.0
 
 _of_hosts: Any = partial(typer.Option, rich_help_panel=HOSTS)
 _ignored: Any = partial(typer.Option, rich_help_panel=IGNORED)
@@ -150,7 +151,7 @@ def set_globals(
             help="How long a host may take to answer (default: 10s).",
             show_default=False,
         ),
-    ] = 10.0,
+    ] = CONNECT_TIMEOUT_S,
     profile_cpu: Annotated[
         str, _ignored("--profile-cpu", metavar="FILE", help="A CPU profile.")
     ] = "",
@@ -176,9 +177,8 @@ def set_globals(
     app: AppContext = ctx.obj
     if timeout is not None and timeout < 0 and not app.persona.is_lenient:
         raise UsageError("invalid value for '--timeout': it must not be negative")
-    if not host and (
-        sudo or no_keep or program or (max_parallel_hosts, connect_timeout) != (MOST_HOSTS, 10.0)
-    ):
+    limits = max_parallel_hosts, connect_timeout
+    if not host and (sudo or no_keep or program or limits != (MOST_HOSTS, CONNECT_TIMEOUT_S)):
         names = "--sudo, --no-keep, --program, --max-parallel-hosts and --connect-timeout"
         raise UsageError(f"{names} need --host")
     app.host_root = host_root

@@ -21,12 +21,12 @@ from pycrictl.proxy.events import Events
 from pycrictl.proxy.handover import HandOver
 from pycrictl.proxy.operators import Operators
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.proxy.pulls.limiter import PULL_PATH, PullLimiter
 from pycrictl.proxy.pulls.progress_streams import (
     IMAGE_PULL_PROGRESS,
     Notifier,
     PullProgress,
 )
+from pycrictl.proxy.pulls.pull_image import PULL_PATH, PullLimiter
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import RuntimeLookup, answers, version
 from pycrictl.proxy.serve.http_server import PageServer

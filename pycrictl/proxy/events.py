@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from pycrictl.proxy.pulls.book import PullCall
+    from pycrictl.proxy.pulls.pull_calls import PullCall
     from pycrictl.proxy.telemetry.history import PullRecord
 
 

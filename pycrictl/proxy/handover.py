@@ -48,8 +48,8 @@ from pycrictl.base.ownprogram import is_running, start_orphan
 from pycrictl.base.servicelog import Log, notify
 from pycrictl.base.units import quote
 from pycrictl.proxy.events import Emit, Event, HandedOver, HandOverFailed, PullEnded, TookOver
-from pycrictl.proxy.pulls.book import CallState, PullCall, QueuedPull
-from pycrictl.proxy.pulls.limiter import PullLimiter
+from pycrictl.proxy.pulls.pull_calls import CallState, PullCall, QueuedPull
+from pycrictl.proxy.pulls.pull_image import PullLimiter
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey
 from pycrictl.proxy.serve.listen import OwnSocket

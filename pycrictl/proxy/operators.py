@@ -23,8 +23,8 @@ from pycrictl.node.kubelet import (
 from pycrictl.proxy.admin import Call
 from pycrictl.proxy.copies.copy_service import CopyService
 from pycrictl.proxy.handover import HandOver
-from pycrictl.proxy.pulls.book import Policy, PullCall, QueuedPull
-from pycrictl.proxy.pulls.limiter import PullLimiter
+from pycrictl.proxy.pulls.pull_calls import Policy, PullCall, QueuedPull
+from pycrictl.proxy.pulls.pull_image import PullLimiter
 from pycrictl.proxy.pulls.queue import PullQueue, expected_starts
 from pycrictl.proxy.settings import ProxySettings
 from pycrictl.pulls.messages import running_fields

@@ -9,7 +9,7 @@ from typing import Final
 from pycrictl.base.address import Address
 from pycrictl.base.errors import UsageError
 from pycrictl.base.units import quote
-from pycrictl.proxy.pulls.book import Policy
+from pycrictl.proxy.pulls.pull_calls import Policy
 
 DEFAULT_PATH: Final = "/etc/pycrictl.toml"
 DEFAULT_LISTEN: Final = "unix:///run/pycrictl/cri.sock"

@@ -14,7 +14,7 @@ import yaml
 from pycrictl.node.kubelet import KubeletConfig
 from pycrictl.proxy.admin import AdminServer, Call
 from pycrictl.proxy.operators import kubelet_document, status_document
-from pycrictl.proxy.pulls.book import CallState, Policy, PullKey
+from pycrictl.proxy.pulls.pull_calls import CallState, Policy, PullKey
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey
 from pycrictl.proxy.telemetry.history import CallOutcome, append

@@ -83,7 +83,9 @@ FAULTS: Final = {
     "size is not limited": Fault("C33", option="--container-copy-size-limit"),
     "pulls are not limited": Fault("L1", option="--max-parallel-image-pulls"),
     "the last comes first": Fault(
-        "L2", "pulls.book:QueuedPull.rank", "property(lambda self: (-self.asked, -self.number))"
+        "L2",
+        "pulls.pull_calls:QueuedPull.rank",
+        "property(lambda self: (-self.asked, -self.number))",
     ),
     "a present image takes a slot": Fault(
         "L4", "runtime_lookup:RuntimeLookup.is_present", "lambda self, image: sleep(0, False)"

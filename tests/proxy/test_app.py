@@ -22,7 +22,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import PycrictlError
 from pycrictl.base.ownprogram import is_running
 from pycrictl.proxy import admin
-from pycrictl.proxy.pulls.limiter import CLOSED
+from pycrictl.proxy.pulls.pull_image import CLOSED
 from tests.e2e.node.kubelet import RUNTIME, Kubelet
 from tests.fakecri import FakeServer
 from tests.proxy.copier import Copier, Pretended

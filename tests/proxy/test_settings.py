@@ -16,7 +16,7 @@ from pycrictl.node.kubelet import (
     find_kubelet_config,
     read_kubelet_config,
 )
-from pycrictl.proxy.pulls.book import Policy
+from pycrictl.proxy.pulls.pull_calls import Policy
 from pycrictl.proxy.settings import ProxySettings
 from tests.proxy.settings import settings_from
 

@@ -23,7 +23,7 @@ from pycrictl.node.kubelet import KubeletConfig, copy_quotas, read_kubelet_confi
 from pycrictl.proxy import admin
 from pycrictl.proxy.app import run
 from pycrictl.proxy.handover import READY_S
-from pycrictl.proxy.pulls.book import Policy
+from pycrictl.proxy.pulls.pull_calls import Policy
 from pycrictl.proxy.settings import DEFAULT_LISTEN, DEFAULT_PATH, ProxySettings
 from pycrictl.runtime.cri.calls import endpoints
 

@@ -37,6 +37,8 @@ UNASKED_S: Final = 15.0
 """How long a source runs without a request; an open watch makes requests more often than that."""
 
 ENDED_S: Final = 60.0
+"""How long a node keeps a pull that has ended; a list then keeps it for ``feed.DONE_S``."""
+
 MAX_ENDED: Final = 500
 FIRST_LOOK_S: Final = 3.0
 RETRY_S: Final = 2.0

@@ -22,8 +22,8 @@ from google.protobuf.message import DecodeError
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import Exhausted
 from pycrictl.proxy.events import Event, PullEnded, PullQueued, PullStarted
-from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.proxy.pulls.pull_calls import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.proxy.pulls.queue import PullQueue, expected_starts
 from pycrictl.proxy.runtime_lookup import CallFailed, PodKey, PullTarget, RuntimeLookup
 from pycrictl.proxy.serve.stream_server import PROGRESS_PATH, Tokens

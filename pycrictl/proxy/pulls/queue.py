@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.base.units import format_duration, plural
 from pycrictl.proxy.events import Emit, PullEnded, PullQueued, PullStarted
-from pycrictl.proxy.pulls.book import Book, CallState, Policy, PullCall, PullKey, QueuedPull
+from pycrictl.proxy.pulls.pull_calls import Book, CallState, Policy, PullCall, PullKey, QueuedPull
 from pycrictl.streams.wire.codes import RESOURCE_EXHAUSTED, name_of
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from pycrictl.base.foreign import mapping, parse
 from pycrictl.base.units import format_moment
-from pycrictl.proxy.pulls.book import CallState, PullCall
+from pycrictl.proxy.pulls.pull_calls import CallState, PullCall
 
 STATE_FOLDER: Final = "/var/lib/pycrictl"
 KEPT: Final = 10_000

@@ -15,9 +15,9 @@ from pycrictl.kube.credential import Credential, find_credential
 from pycrictl.kube.events import TIMEOUT_S, EventRecorder, PodPullState
 from pycrictl.node.kubelet import Kubelet, find_kubelet
 from pycrictl.proxy.events import Event, PullQueued, PullStarted
-from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress_streams import Notifier
+from pycrictl.proxy.pulls.pull_calls import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.proxy.runtime_lookup import PodKey
 from pycrictl.pulls.state import Phase, PullState
 from pycrictl.pulls.words import event_text

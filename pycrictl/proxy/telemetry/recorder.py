@@ -19,8 +19,8 @@ from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import reason_of
 from pycrictl.base.servicelog import Log
 from pycrictl.proxy.events import Emit, Event, PullEnded, PullRecorded
-from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, PullCall
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.proxy.pulls.pull_calls import ATTEMPT_GAP_S, PullCall
 from pycrictl.proxy.runtime_lookup import CallFailed, RuntimeLookup
 from pycrictl.proxy.telemetry import history
 from pycrictl.proxy.telemetry.history import CallOutcome, PullRecord

@@ -22,9 +22,9 @@ from pycrictl.cluster.agent.objects import objects_of
 from pycrictl.cluster.kubectl.imagepulls import PullObjects, Wanted
 from pycrictl.kube.pods import parse_pod
 from pycrictl.proxy.operators import status_document
-from pycrictl.proxy.pulls.book import PullKey
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress_streams import Reporter
+from pycrictl.proxy.pulls.pull_calls import PullKey
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
 from pycrictl.pulls.messages import MessageReader, MessageWriter

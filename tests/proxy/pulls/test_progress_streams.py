@@ -14,7 +14,15 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.servicelog import Log
-from pycrictl.proxy.pulls.book import (
+from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.proxy.pulls.progress_streams import (
+    ABANDONED,
+    LINGER_S,
+    Notifier,
+    PullProgress,
+    Reporter,
+)
+from pycrictl.proxy.pulls.pull_calls import (
     ATTEMPT_GAP_S,
     MAX_ERROR_CHARS,
     MAX_FAILURES,
@@ -23,14 +31,6 @@ from pycrictl.proxy.pulls.book import (
     PullCall,
     PullKey,
     QueuedPull,
-)
-from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.proxy.pulls.progress_streams import (
-    ABANDONED,
-    LINGER_S,
-    Notifier,
-    PullProgress,
-    Reporter,
 )
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget, RuntimeLookup

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pycrictl.proxy.events import Event, PullEnded, PullStarted
-from pycrictl.proxy.pulls.book import (
+from pycrictl.proxy.pulls.pull_calls import (
     ATTEMPT_GAP_S,
     MAX_ENDED,
     Book,

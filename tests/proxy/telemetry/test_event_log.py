@@ -22,7 +22,7 @@ from pycrictl.proxy.events import (
     StreamEnded,
     TookOver,
 )
-from pycrictl.proxy.pulls.book import PullCall, PullKey, QueuedPull
+from pycrictl.proxy.pulls.pull_calls import PullCall, PullKey, QueuedPull
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
 from pycrictl.proxy.telemetry.event_log import NAMES, EventLog

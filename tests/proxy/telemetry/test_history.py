@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.proxy.pulls.book import CallState, Policy, PullKey
+from pycrictl.proxy.pulls.pull_calls import CallState, Policy, PullKey
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey
 from pycrictl.proxy.telemetry import history

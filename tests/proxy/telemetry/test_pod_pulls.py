@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pycrictl.kube.events import EventSchedule
-from pycrictl.proxy.pulls.book import CallState, PullKey
+from pycrictl.proxy.pulls.pull_calls import CallState, PullKey
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey
 from pycrictl.proxy.telemetry.pod_pulls import PodPulls

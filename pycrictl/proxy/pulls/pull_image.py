@@ -22,8 +22,8 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.proxy.pulls.book import CallState, PullCall, PullKey, QueuedPull
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.proxy.pulls.pull_calls import CallState, PullCall, PullKey, QueuedPull
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import RuntimeLookup, pod_key
 from pycrictl.proxy.upstream import Answer, CallRequest, Upstream
