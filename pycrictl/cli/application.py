@@ -15,7 +15,7 @@ from pycrictl.cli.complete import sockets
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.tree import HELP, Program
 
-IGNORED: Final = "Of crictl, without effect"
+IGNORED: Final = "From crictl, without effect"
 HOSTS: Final = "Other hosts, over SSH"
 MOST_HOSTS: Final = 16
 CONNECT_TIMEOUT_S: Final = 10.0

@@ -89,7 +89,7 @@ LIMITER: Final = (
     _new(
         "set",
         "pull_limiter:set_limit",
-        "Change the limit at once, until the proxy is reloaded or restarted",
+        "Change the limit now, but only until the proxy is reloaded or restarted",
     ),
     _new("cancel", "pull_limiter", "Drop queued pulls of an image or a pod"),
     _new(

@@ -96,7 +96,7 @@ def sweep(app: AppContext) -> int:
     with app.open_client("runtime") as client:
         count = on_node.sweep(partial(on_node.locate_here, client))
     what = plural(count, "killed copy", "killed copies")
-    app.env.stdout.write(f"removed what {what} had left\n")
+    app.env.stdout.write(f"removed what {what} had left behind\n")
     return ExitCode.OK
 
 

@@ -59,7 +59,7 @@ def _reported(context: AppContext, run: Callable[[], int]) -> int:
             reason = f"cannot write to standard output: {reason}"
         code = _report(context, reason, code=ExitCode.FAILURE)
     except UnicodeEncodeError:
-        message = "an argument, a variable or a file name is not UTF-8, as the CRI's texts are"
+        message = "an argument, a variable or a file name is not UTF-8, which the CRI needs"
         code = _report(context, message, code=ExitCode.FAILURE)
     except Exception as exc:  # the last resort: a bug must not end in a page of traceback
         if (cause := ending()) is not None:  # code interrupted by a signal failed as well

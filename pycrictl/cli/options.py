@@ -169,7 +169,7 @@ def containers(completer: complete.Completer) -> Any:
 OUTPUT_FORMATS: Final = ("json", "yaml", "table", "jsonpath=…")
 Output = Annotated[str, formats("json", "yaml", "table", "jsonpath=TEMPLATE")]
 Progress = Annotated[
-    Mode, typer.Option("--progress", help="How to show progress; auto is bars on a terminal.")
+    Mode, typer.Option("--progress", help="How to show progress; auto shows bars on a terminal.")
 ]
 ProgressInterval = Annotated[
     float | None,

@@ -78,7 +78,7 @@ class CredentialOptions:
         ),
     ] = ""
     no_credentials: Annotated[
-        bool, typer.Option("--no-credentials", help="Use no credentials of files or of the node.")
+        bool, typer.Option("--no-credentials", help="Use no credentials from files or the node.")
     ] = False
 
     def keyring(self, app: AppContext) -> Keyring | None:

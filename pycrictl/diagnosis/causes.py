@@ -62,7 +62,7 @@ _PROBE: Final = "check what the probe asks for; {log}"
 _OWN_LIMIT: Final = r"exceeds the (?:total )?limit|exceeds the local ephemeral|exceeded its local"
 _NO_NODE: Final = {
     "were unschedulable": "'kubectl uncordon NODE' lets a node take pods again",
-    "affinity|selector|topology": "'kubectl get nodes --show-labels' shows what its rules can ask",
+    "affinity|selector|topology": "'kubectl get nodes --show-labels' shows their labels",
     "Insufficient|Too many pods": "'kubectl describe nodes' shows what is free; request less",
     r"untolerated taint.*has \w+Pressure": "'kubectl describe nodes' shows their conditions",
     "untolerated taint": "tolerate it in the pod, or 'kubectl taint node NODE KEY-' removes it",
@@ -115,7 +115,7 @@ CAUSES: Final = (
     Cause("terminating", Topic.DELETION, _NOTE, lambda f, _: True, "is being deleted"),
 
     Cause("gated", Topic.POD, _WARNING, lambda f, _: ", ".join(f.api.scheduling_gates),
-        "is not running: it is not to be scheduled before its scheduling gates are removed:"
+        "is not running: it cannot be scheduled until its scheduling gates are removed:"
         " {detail}", "whatever set a gate has to remove it", _API),
     Cause("no-claim", Topic.POD, _SERIOUS,
         lambda f, _: "".join(re.findall(r'persistentvol\S+ "[^"]*" not found', f.api.unscheduled)),
@@ -141,7 +141,7 @@ CAUSES: Final = (
         "{doctor} what the node is short of", _JOURNAL, Side.NODE),
     Cause("rejected", Topic.POD, _SERIOUS, c.kubelet_ended_it(*c.REJECTIONS),
         "is not running: the node does not take it ({reason}){message}",
-        "the kubelet does not try again: free what it needs, or correct the pod, then delete it,"
+        "the kubelet does not try again: free what the pod needs or correct it, then delete it,"
         " so that it is scheduled anew", _API),
     Cause("ended", Topic.POD, _SERIOUS, c.kubelet_ended_it(""),
         "is not running: the kubelet has ended it ({reason}){message}", "{successor}", _API),
@@ -156,7 +156,7 @@ CAUSES: Final = (
         "has failed: {detail}", "'kubectl logs {object}' shows the log of a pod, if any is left"),
     Cause("rollout", Topic.WORKLOAD, _WARNING,
         lambda work, _: work.condition("Progressing=False/ProgressDeadlineExceeded"),
-        "has a rollout that stands still: {ready} of {wanted} pods are ready; {detail}",
+        "has a rollout that is stuck: {ready} of {wanted} pods are ready; {detail}",
         "'kubectl rollout undo {object}' goes back to the version before"),
     Cause("paused", Topic.WORKLOAD, _WARNING,
         lambda work, _: work.kind == "deployment" and work.is_suspended and work.lacks_pods,
@@ -195,10 +195,10 @@ CAUSES: Final = (
         lambda f, _: f.sandbox is None and dict(f.problems).get("NetworkReady"),
         "is not running: the node's network is not ready: {detail}", _CNI),
     Cause("sandbox-gone", Topic.SANDBOX, _SERIOUS, c.sandbox_is_gone,
-        "is not running: its sandbox is gone (not ready any more)",
+        "is not running: its sandbox is gone (no longer ready)",
         "the kubelet makes a new one; {describe}"),
     Cause("volume", Topic.VOLUME, _SERIOUS, c.mount_fails, "is not running: volume {detail}",
-        {c.MISSING_OBJECT: "{missing}", "": "{describe}, and so may the storage driver's pods"}),
+        {c.MISSING_OBJECT: "{missing}", "": "{describe}, and so may the storage driver's logs"}),
 
     Cause("queued", Topic.IMAGE, _WARNING, lambda f, image: image.pull and image.pull.place,
         "is waiting: image {image} is {place}{contrary}", "{queue}"),
@@ -217,16 +217,16 @@ CAUSES: Final = (
         "name a pull secret of namespace {namespace} in the pod's imagePullSecrets", _API),
     Cause("unauthorized", Topic.IMAGE, _SERIOUS,
         lambda f, image: c.is_refused(image) and ", ".join(f.api.pull_secrets),
-        _REFUSED + " what the pull secret {detail} has ({error}){next_try}",
+        _REFUSED + " the credentials in pull secret {detail} ({error}){next_try}",
         "correct the secret: its credential may be for another registry, or have expired", _API),
     Cause("{kind}", Topic.IMAGE, _SERIOUS, lambda f, image: image.failure,
         "is not running: image {image}: {cause} ({error}){next_try}", "{remedy}"),
 
     Cause("post-start", Topic.CONTAINER, _SERIOUS, c.post_start_fails,
-        "{is} {container} keeps being killed, as its postStart hook fails{detail}: {exit}",
+        "{is} {container} keeps being killed because its postStart hook fails{detail}: {exit}",
         "correct the hook in the container's lifecycle; {last_log}"),
     Cause("liveness", Topic.CONTAINER, _SERIOUS, c.probe_kills,
-        "{is} {container} keeps being killed, as its {detail}: {exit}",
+        "{is} {container} keeps being killed because its {detail}: {exit}",
         "correct what the probe asks for, or give it more time (initialDelaySeconds)"),
     Cause("out-of-memory", Topic.CONTAINER, _SERIOUS,
         lambda f, item: item.reason == "OOMKilled" and c.has_failed(f, item),
@@ -251,7 +251,7 @@ CAUSES: Final = (
     Cause("crashed", Topic.CONTAINER, _SERIOUS, c.has_failed,
         "is not running: {container} has ended: {exit}{evidence}", "{last_log}"),
     Cause("unknown-state", Topic.CONTAINER, _SERIOUS, lambda f, item: item.state == "unknown",
-        "is not running: the runtime does not say how {container} is", "{describe}"),
+        "is not running: the runtime does not know the state of {container}", "{describe}"),
     Cause("init-running", Topic.CONTAINER, _WARNING,
         lambda f, item: item.role == "init" and item.state == "running",
         "is starting: {container} has been running for {age}{evidence}", "{log}"),
@@ -269,7 +269,7 @@ CAUSES: Final = (
         "is not running: it has no sandbox yet, and no error is known{unseen}", "{describe}"),
     Cause("unknown", Topic.UNKNOWN, _WARNING,
         lambda f, _: ", ".join(f'"{item.name}"' for item in f.containers if not item.started_s),
-        "is not running: {detail} is still to start, and no error is known{unseen}", "{describe}"),
+        "is not running: {detail} has not started, and no error is known{unseen}", "{describe}"),
     Cause("unknown", Topic.UNKNOWN, _WARNING, lambda f, _: True,
         "is not running, and no error is known{unseen}", "{describe}"),
     Cause("healthy", Topic.CALM, _NOTE, c.age_of_running, "is running: {detail}"),

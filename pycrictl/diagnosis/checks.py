@@ -66,9 +66,9 @@ def running(facts: PodFacts) -> list[Container]:
 def takes_long_to_end(facts: PodFacts, _: object) -> object:
     asked_s = facts.api.deletion_s - facts.api.grace_s
     names = ", ".join(noun(container) for container in running(facts))
-    what = f"{names} still runs" if names else "the kubelet is not done"
+    what = f"still running: {names}" if names else "the kubelet has not finished"
     age = f"for {age_in_words(facts.now_s - asked_s)}"
-    limit = f"of a grace period of {format_duration(facts.api.grace_s)}"
+    limit = f"with a grace period of {format_duration(facts.api.grace_s)}"
     return facts.now_s - asked_s > PATIENCE_S and f"{age} {limit}: {what}"
 
 

@@ -82,7 +82,7 @@ def document(facts: NodeFacts) -> dict[str, Any]:
 def _runtime(facts: NodeFacts) -> Iterator[Finding]:
     service = "crio" if "crio" in facts.endpoint else "containerd"
     if facts.is_forbidden:
-        text = f"the runtime could not be looked at: {facts.problem}"
+        text = f"the runtime could not be examined: {facts.problem}"
         advice = "run it as root; other unavailable sources are listed below"
         yield Finding("not-allowed", Weight.SERIOUS, text, advice)
     elif not facts.endpoint:
@@ -107,7 +107,7 @@ def _runtime(facts: NodeFacts) -> Iterator[Finding]:
         yield no_sandbox_image(name)
     if facts.endpoint and facts.is_kubelets is False and not facts.proxy:
         text = f"the kubelet uses {facts.kubelet_endpoints[0]}, and this is {facts.endpoint}"
-        advice = "name the kubelet's with -r, or as runtime-endpoint in /etc/crictl.yaml"
+        advice = "name the kubelet's socket with -r, or as runtime-endpoint in /etc/crictl.yaml"
         yield Finding("other-runtime", Weight.WARNING, text, advice)
 
 
@@ -151,7 +151,7 @@ def _proxy(facts: NodeFacts) -> Iterator[Finding]:
         return
     used = [name for name, at in (("runtime", runtime), ("image", images)) if at == facts.proxy]
     if used == ["runtime"]:
-        text = "the proxy is in the kubelet's runtime endpoint only: pulls do not go through it"
+        text = "the kubelet uses the proxy as runtime endpoint only: pulls do not go through it"
         advice = f"set imageServiceEndpoint: unix://{facts.proxy}"
         yield Finding("proxy-half", Weight.WARNING, text, advice)
     elif not used and runtime:
@@ -195,7 +195,7 @@ def _registries(facts: NodeFacts) -> Iterator[Finding]:
             advice = "check the proxy: the runtime has it from its environment"
         if facts.registry_doubt:
             weight = Weight.NOTE
-            text += f"; whether the runtime asks it so is not known: {facts.registry_doubt}"
+            text += f"; whether the runtime uses it this way is unknown: {facts.registry_doubt}"
         elif used is not None:
             weight = Weight.WARNING if place < used else Weight.NOTE
             text += f"; pulls {'go on to' if place < used else 'use'} {facts.routes[used].url}"

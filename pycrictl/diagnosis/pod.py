@@ -37,7 +37,7 @@ _COMMANDS: Final = {
     "doctor": ("'pycrictl doctor' shows", "'kubectl describe node {node}' shows"),
     "kubelet": (
         "'systemctl status kubelet' shows whether the kubelet is running",
-        "'kubectl describe node {node}' shows more; if the machine is up, its kubelet has to start",
+        "'kubectl describe node {node}' shows more; if the machine is up, start its kubelet",
     ),
     "log": ("'pycrictl logs {id}' shows its log", "'kubectl logs {pod}{option}' shows its log"),
     "last_log": (
@@ -46,8 +46,8 @@ _COMMANDS: Final = {
     ),
     "missing": ("create it: 'kubectl get {wanted}' shows nothing",) * 2,
     "watch": (
-        "'pycrictl image-pull-progress {pod}' shows how it goes on",
-        "'kubectl image-pull-progress {pod}' shows how it goes on",
+        "'pycrictl image-pull-progress {pod}' shows its progress",
+        "'kubectl image-pull-progress {pod}' shows its progress",
     ),
     "queue": (
         "'pycrictl pull-limiter status' shows the line and the limit",
@@ -105,7 +105,7 @@ def _of_pod(facts: PodFacts, item: Any, is_on_node: bool) -> dict[str, Any]:
         "node": node,
         "reason": reason,
         "message": f": {' '.join(message.split()).rstrip('.')}" if message else "",
-        "successor": f"{owner.replace('/', ' ') or 'no controller'} makes another",
+        "successor": f"{owner.replace('/', ' ') or 'no controller'} creates a new pod",
         "unseen": f" (unavailable: {', '.join(unseen)})" if unseen else "",
         "ended": f", {age_in_words(max(facts.now_s - ended_s, 0.0))} ago" if ended_s else "",
     }

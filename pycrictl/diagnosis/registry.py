@@ -187,7 +187,7 @@ class Trial:
         if client.scheme == "http":
             return None, "plain HTTP"
         if self._proxy.startswith("https:"):
-            return None, "inside that of the proxy: tested by what follows"
+            return None, "inside the proxy's TLS: tested by the next steps"
         connection = http.client.HTTPSConnection(
             self._host, self._port, timeout=self._step_s, context=client.context
         )
@@ -214,7 +214,7 @@ class Trial:
         if status == 200:
             return True, "no login needed"
         if status != 401:
-            what = "this is no registry, or it is out of order"
+            what = "this is not a registry, or it is broken"
             return False, f"/v2/ is answered with {status}: {what}"
         repository = self._endpoint.repository
         scope = f"repository:{repository}:pull" if repository else ""
@@ -228,7 +228,7 @@ class Trial:
             verb = "accepted" if is_logged_in else "refused"
             return is_logged_in, f"{CREDENTIALS}{self._login.origin} are {verb}"
         if not is_logged_in:
-            return None, "a login is needed: what follows is left out"
+            return None, "a login is needed: the next steps are skipped"
         return True, f"{urlsplit(challenge.realm).netloc} gives a token without a login"
 
     def _first_byte(self) -> tuple[bool | None, str]:

@@ -101,8 +101,8 @@ def flaw(text: str) -> Flaw | None:
         return Flaw(f"{quote(wrong)} has upper-case letters", advice)
     if wrong is not None or _ID.fullmatch(text) or len(path) > MAX_PATH_CHARS:
         advice = (
-            f"it has at most {MAX_PATH_CHARS} characters, lower-case letters and digits, with"
-            " single '.', '_' and '-' between them, and is no ID"
+            f"it may have at most {MAX_PATH_CHARS} characters, lower-case letters and digits, with"
+            " single '.', '_' and '-' between them, and must not be an ID"
         )
         return Flaw(f"its repository {quote(name)} is invalid", advice)
     return None

@@ -14,7 +14,7 @@ from pycrictl.base.units import (
 from pycrictl.pulls.messages import sums_json
 from pycrictl.pulls.state import Phase, PullState, Sums
 
-_ASKED: Final = "the registry is being asked"
+_ASKED: Final = "the registry is being queried"
 
 
 def stall(stalled_s: float) -> str:

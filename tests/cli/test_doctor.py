@@ -144,6 +144,6 @@ def test_somebody_without_rights_is_told_what_was_not_seen(
         os.seteuid(0)
     assert done.code == 1
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("SERIOUS      the runtime could not be looked at: ")
+    assert lines[0].startswith("SERIOUS      the runtime could not be examined: ")
     assert "permission denied" in lines[0]
     assert any(line.startswith("Unavailable  what only root sees: ") for line in lines)

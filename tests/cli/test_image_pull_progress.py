@@ -108,7 +108,7 @@ def test_a_pull_that_does_not_go_on_has_failed(
         run = watch(fake, "web")
     assert run.code == 1
     assert "nothing is being pulled any more; 2 layers unfinished\n" in run.stderr
-    assert run.stderr.endswith("failed: it did not go on after the connection was lost\n")
+    assert run.stderr.endswith("failed: it did not resume after the connection was lost\n")
 
 
 @pytest.mark.parametrize("phase", ["done", "failed"])

@@ -49,7 +49,7 @@ def test_several_images_one_after_the_other(fake: FakeServer) -> None:
     assert run.stdout == "Image is up to date for a\nImage is up to date for c\n"
     assert run.stderr == (
         'pycrictl: pulling "x/b": the registry does not have it\n'
-        "hint: check its name and tag, in upper and lower case\n"
+        "hint: check its name and tag, including upper and lower case\n"
     )
     assert [request.image.image for request in requests(fake)] == ["x/a", "x/b", "x/c"]
 
@@ -187,8 +187,8 @@ def test_a_refusal_names_the_credentials(fake: FakeServer, tmp_path: Path) -> No
     assert (run.code, run.stderr) == (
         1,
         'pycrictl: pulling "r.test/a": the registry refuses access to it with the credentials of'
-        f" {tmp_path}/config.json\nhint: 'pycrictl pull --creds USER r.test/a' takes other"
-        " credentials, --authfile a file of them\n",
+        f" {tmp_path}/config.json\nhint: 'pycrictl pull --creds USER r.test/a' uses other"
+        " ones; --authfile reads them from a file\n",
     )
 
 

@@ -40,7 +40,7 @@ def test_rm_goes_on_after_a_failure(fake: FakeServer) -> None:
         'pycrictl: removing container "none": not found: gone',
         'pycrictl: container "run1" is running',
         "hint: stop it first, or use --force",
-        'pycrictl: the runtime gave no status of container "null"',
+        'pycrictl: the runtime gave no status for container "null"',
     ]
 
 

@@ -110,7 +110,7 @@ FIRST_LINES = {
     ),
     "sandbox-gone": (
         facts(sandbox=GONE),
-        "is not running: its sandbox is gone (not ready any more)",
+        "is not running: its sandbox is gone (no longer ready)",
     ),
     "healthy": (facts(), "is running: 1 container, for 2 hours"),
 }

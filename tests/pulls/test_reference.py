@@ -122,7 +122,7 @@ def test_names_without_a_flaw(text: str) -> None:
         ("reg.io:x/a", 'its registry "reg.io:x" is invalid', "HOST or HOST:PORT"),
         ("a/", 'its repository "a/" is invalid', "single '.'"),
         ("", 'its repository "" is invalid', "single '.'"),
-        ("1" * 64, "its repository", "is no ID"),
+        ("1" * 64, "its repository", "must not be an ID"),
         ("a" * 248, "its repository", "255 characters"),
         ("app:${TAG:-1}", 'its tag "${TAG:-1}" is invalid', "a tag has up to 128"),
     ],

@@ -104,7 +104,7 @@ def agent(
         bool,
         typer.Option(
             "--events",
-            help="Write Events about the pulls of this node; not if its proxy writes them.",
+            help="Write Events about this node's pulls; omit it if its proxy writes them.",
         ),
     ] = False,
     spool_dir: Annotated[
@@ -129,7 +129,7 @@ def agent(
         str,
         options.file_option(
             "--kubelet-config",
-            help="Take the quotas of copies that are not given from kubelet's configuration, such"
+            help="For quotas of copies not given here, use the kubelet's configuration, such"
             " as /var/lib/kubelet/config.yaml; enableDebuggingHandlers: false there turns copies"
             " and streams off.",
         ),

@@ -42,7 +42,7 @@ def save(
     ] = "-",
     format_: Annotated[
         Literal["oci", "docker"],
-        typer.Option("--format", help="An OCI image layout, or for versions of Docker before 25."),
+        typer.Option("--format", help="An OCI image layout, or a format for Docker before 25."),
     ] = "oci",
     platform: Annotated[
         str,
@@ -68,7 +68,7 @@ def save(
             f"--platform {quote(platform)} is not a platform", hint="such as linux/arm64, or all"
         )
     if platform == ALL_PLATFORMS and format_ == "docker":
-        raise UsageError("Docker's format holds one platform", hint="name it, or save as oci")
+        raise UsageError("Docker's format holds one platform", hint="name one, or save as oci")
     with app.open_client("image") as client:
         chosen = [find_image(client, image) for image in images]
         try:
@@ -98,7 +98,7 @@ def load(
         str, typer.Option("--name", metavar="NAME", help="Name of an image that has none.")
     ] = "",
     unpack: Annotated[
-        bool, typer.Option("--unpack", help="Unpack at once, not for the first container.")
+        bool, typer.Option("--unpack", help="Unpack now, not when a container first needs it.")
     ] = False,
     progress: options.Progress = "auto",
 ) -> None:

@@ -41,7 +41,7 @@ def cp(
         ),
     ] = "auto",
     sweep: Annotated[
-        bool, typer.Option("--sweep", help="Only remove what killed copies have left.")
+        bool, typer.Option("--sweep", help="Only remove what killed copies left behind.")
     ] = False,
     tls: stream_options.TlsOptions,
 ) -> None:

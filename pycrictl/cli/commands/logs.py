@@ -34,7 +34,7 @@ def logs(
     all_: Annotated[
         bool,
         typer.Option(
-            "--all", "-a", help="All containers: of the pod that is named, else of the node."
+            "--all", "-a", help="All containers of the named pod, or of the node if none is named."
         ),
     ] = False,
     of_container: options.OfContainer = None,

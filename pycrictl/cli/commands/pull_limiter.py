@@ -148,6 +148,6 @@ def _history_folder(app: AppContext, admin_socket: str) -> str:
         return STATE_FOLDER
     if not folder:
         raise UsageError(
-            "the proxy keeps no history", hint="it does as the service, or with --state-dir"
+            "the proxy keeps no history", hint="it keeps one as a service, or with --state-dir"
         )
     return folder

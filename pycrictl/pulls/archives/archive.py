@@ -114,7 +114,7 @@ def _content(events: Iterator[Event]) -> Iterator[memoryview]:
 
 def _name(name: str) -> str:
     if name.startswith("/") or ".." in name.split("/"):
-        raise RemoteProtocolError(f"the name {quote(name)} leads out of the archive")
+        raise RemoteProtocolError(f"the name {quote(name)} points outside the archive")
     return name.removeprefix("./")
 
 
@@ -198,7 +198,7 @@ def by_name(roots: Iterable[Root], name: str) -> Mapping[str, Root]:
 def checked_name(name: str) -> str:
     """Return the canonical form of a name; raise ``ArchiveError`` if no runtime accepts it."""
     if (wrong := flaw(name)) is not None:
-        raise ArchiveError(f"{quote(name)} names no image: {wrong.text}", hint=wrong.advice)
+        raise ArchiveError(f"{quote(name)} is not an image name: {wrong.text}", hint=wrong.advice)
     return canonical(name)
 
 

@@ -146,7 +146,7 @@ class Load:
         elif member.size_bytes <= store.DOCUMENT_LIMIT_BYTES:
             self._lists[name] = b"".join(member.pieces)
         else:
-            raise ArchiveError(f"{name} has {format_bytes(member.size_bytes)}")
+            raise ArchiveError(f"{name} is too large: {format_bytes(member.size_bytes)}")
 
     def _add(self, member: Member) -> Descriptor:
         """Make a file a blob, if it is none yet; archives of Docker may not tell its digest."""
@@ -182,7 +182,7 @@ class Load:
                 digest = answer.digest
                 self._show(name, size_bytes, Phase.DOWNLOADING, answer.offset)
         except FailedPrecondition as exc:
-            raise ArchiveError(f"{quote(name)} is damaged: its digest is another") from exc
+            raise ArchiveError(f"{quote(name)} is damaged: its digest does not match") from exc
         except AlreadyExists:
             # It had no name, or somebody else has written it meanwhile.
             self._holds(digest, size_bytes)
@@ -291,7 +291,7 @@ class Load:
     def _document(self, digest: str) -> store.Document | None:
         data = self.client.read(digest, size_bytes=store.DOCUMENT_LIMIT_BYTES + 1) or b""
         if len(data) > store.DOCUMENT_LIMIT_BYTES:
-            raise ArchiveError(f"{digest} is too large for a document of an image")
+            raise ArchiveError(f"{digest} is too large for an image document")
         return store.parse_document(data)
 
     def _diff_ids(self, config: Descriptor, layers: Sequence[Descriptor]) -> Sequence[str]:

@@ -71,7 +71,7 @@ def _copy(source: str, target: str) -> None:
     except FileNotFoundError:
         raise Unimplemented(
             "CRI-O needs skopeo for this, which is not installed here",
-            hint=f"with it: {shlex.join(words)}",
+            hint=f"once it is installed: {shlex.join(words)}",
         ) from None
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()

@@ -466,7 +466,7 @@ class ContentWatcher:
             layers.finish()
             self._read_trailers(pull, _TRAILERS)
         elif layers.is_complete:
-            pull.error = "all layers were fetched, and the runtime made no image of them"
+            pull.error = "all layers were fetched, but the runtime made no image from them"
         else:
             there = sum(layer.is_complete for layer in layers)
             pull.error = f"{reason} ({there} of {plural(len(layers), 'layer')} seen complete)"

@@ -170,7 +170,7 @@ class NodeWatch:
         watcher = open_watcher(self.client, owners, keyring=self.keyring)
         if images is None and (self._created or self._sandbox):
             is_crio = isinstance(watcher, CrioWatcher)
-            shown = "every pull on the node" + ("; pycrictl proxy knows" if is_crio else "")
+            shown = "every pull on the node" + ("; pycrictl proxy can tell" if is_crio else "")
             if self._created is not None:
                 image = self._created.image.user_specified_image or self._created.image.image
                 images, shown = [image], f"pulls of {quote_reference(image)}"

@@ -41,7 +41,7 @@ from pycrictl.streams.opening import Exchange
 from pycrictl.streams.target import Target, parse_url
 from pycrictl.streams.wire.websocket import CLIENT, ClientHandshake, Messages
 
-_LOST: Final = "it did not go on after the connection was lost"
+_LOST: Final = "it did not resume after the connection was lost"
 
 # One stream
 

@@ -79,7 +79,7 @@ CASES = {
     "liveness without a word": (
         pod({"waiting": {"reason": "CrashLoopBackOff"}}, KILLED),
         Evidence([event("Unhealthy", "Liveness probe failed: ", "spec.containers{main}")]),
-        "as its liveness probe fails: exit code 137",
+        "because its liveness probe fails: exit code 137",
     ),
 }
 

@@ -42,7 +42,7 @@ SAYS = {
     "no-secret": 'volume "v" cannot be mounted: secret "nope" not found',
     "no-claim": 'persistentvolumeclaims "nope" not found',
     "unready": 'the readiness probe of container "c0" fails',
-    "killed": "keeps being killed, as its liveness probe fails",
+    "killed": "keeps being killed because its liveness probe fails",
     "rejected": "the node does not take it (NodeAffinity)",
 }
 """Parts of the answers of ``kubectl why``."""

@@ -393,5 +393,5 @@ def test_what_a_killed_copy_has_left(
     else:
         for removed in ("1 killed copy", "0 killed copies"):
             ended = cp.program.run("-r", cp.endpoint, "cp", "--sweep")
-            assert ended == (0, f"removed what {removed} had left\n".encode(), "")
+            assert ended == (0, f"removed what {removed} had left behind\n".encode(), "")
     assert stages_in(cp.root / "tmp") == []

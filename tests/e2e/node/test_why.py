@@ -214,7 +214,7 @@ def test_a_sandbox_that_is_gone(scene: Scene) -> None:
     lab.container(pod)
     answer = lab.node.kubelet.ask("PodSandboxStatus", pod_sandbox_id=pod.id, verbose=True)
     os.kill(json.loads(answer.info["info"])["pid"], signal.SIGKILL)
-    gone = "is not running: its sandbox is gone (not ready any more)"
+    gone = "is not running: its sandbox is gone (no longer ready)"
     wait_until(lambda: scene.why(pods=None) == gone)  # its container may end first
 
 

@@ -228,7 +228,7 @@ def test_what_is_not_among_the_images_at_the_end_is_not_done(
     assert watch.tracker.view(0.3).sums.percent != 100
     del fake.leases["lease"]
     watch.poll(0.6, START_S + 1.6)
-    reason = "all layers were fetched, and the runtime made no image of them"
+    reason = "all layers were fetched, but the runtime made no image from them"
     assert watch.endings == [(made.shown_name, reason)]
     assert watch.error(made.shown_name) == reason
     failed = [one for one in watch.items.values() if one.phase is Phase.FAILED]

@@ -221,7 +221,7 @@ class CrioProcess:
             root = root_of(pid)
         except PermissionError:
             raise PycrictlError(
-                "the pulls of CRI-O can be seen only by root, in its files",
+                "only root can see CRI-O's pulls, in the files of CRI-O",
                 hint="run as root on the node, or ask pycrictl proxy",
             ) from None
         self._known = Downloader(pid, root, Storage(f"{root}{self.store}"), crio_access(pid, root))

@@ -182,7 +182,7 @@ def _remove(
         # Fewer fields are required than for showing a status: broken objects can be removed. But
         # the state in an empty status is unknown: its zero would mean a ready pod.
         if not status.id:
-            raise RemoteProtocolError(f"the runtime gave no status of {named}")
+            raise RemoteProtocolError(f"the runtime gave no status for {named}")
         if status.state == (cri_pb2.SANDBOX_READY if is_pod else cri_pb2.CONTAINER_RUNNING):
             if not force:
                 raise FailedPrecondition(

@@ -212,7 +212,7 @@ def _find(client: CriClient, target: str) -> ImageRemoval:
         if image is None:
             raise NotFound(f"no such image {name}", hint=IMAGES_HINT)
         if not image.id:  # needed to detect two names of one image
-            raise RemoteProtocolError(f"the runtime gave no ID of image {name}")
+            raise RemoteProtocolError(f"the runtime gave no ID for image {name}")
     except PycrictlError as error:
         return ImageRemoval(target, error=error)
     return ImageRemoval(target, image)
