@@ -254,10 +254,10 @@ TWO = written({"config": described(CONFIG), "layers": []})
         (layout({path_of(LYING): LYING}, index=index((LYING, "a:1"))), "not 5 as is claimed"),
         (layout(index=b"{"), "no image is in the archive"),
         (layout(index=NESTED), "no image is in the archive"),
-        (layout(index=b" " * 5 * MIB), "index.json has 5.0 MiB"),
+        (layout(index=b" " * 5 * MIB), "index.json is too large: 5.0 MiB"),
         (layout(index=written({"manifests": [{}]})), "without its digest and size"),
         (layout(index=index((CONFIG, "a:1"))), "is neither a manifest nor an index"),
-        (layout(name="Upper/a:1"), "names no image"),
+        (layout(name="Upper/a:1"), "is not an image name"),
         (
             layout(
                 {path_of(data): data for data in (INNER, DEEP, DEEPER)},
@@ -299,7 +299,7 @@ def test_a_layer_that_cannot_be_unpacked(crictl: Program, nothing_left: None) ->
 def test_a_huge_manifest(lab: Lab, crictl: Program, nothing_left: None) -> None:
     manifest = MANIFEST[:-1] + b" " * 5 * MIB + b"}"
     files = layout({path_of(manifest): manifest}, index=index((manifest, "a:1")))
-    assert "too large for a document" in crictl.run("load", stdin=tar(files)).stderr
+    assert "too large for an image document" in crictl.run("load", stdin=tar(files)).stderr
 
 
 def test_a_blob_that_never_ends(lab: Lab, crictl: Program, nothing_left: None) -> None:
