@@ -298,9 +298,8 @@ class Process:
         if self._status < 0:
             for descriptor in {self.stdout, self._stderr, self._control} - {-1}:
                 os.close(descriptor)
-            os.kill(
-                self._pid, signal.SIGTERM
-            )  # in vain if it has ended: only then it is waited for
+            # Without effect if it has ended: until it is waited for, no other process has its ID.
+            os.kill(self._pid, signal.SIGTERM)
             code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
             self._status = code if code >= 0 else 128 - code
         return self._status

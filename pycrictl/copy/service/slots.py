@@ -94,16 +94,16 @@ class Slots:
             self._require_space(size_bytes, size_bytes - self._sum())
             of_pod = sum(other.pod == pod for other in self._taken)
             of_user = of_pod if user is None else sum(other.user == user for other in self._taken)
-            name = "this user" if user is not None else f"pod {quote(short_id(pod))}"
+            pod_name = f"pod {quote(short_id(pod))}"
             if 0 < self._copies_per_pod <= of_pod:
                 self.refused["copies_per_pod"] += 1
                 count = plural(of_pod, "copy", "copies")
                 raise _exhausted(
-                    f"pod {quote(short_id(pod))} has {count} under way,"
-                    " the quota ContainerCopiesPerPod;"
+                    f"{pod_name} has {count} under way, the quota ContainerCopiesPerPod;"
                 )
             if of_user >= MAX_COPIES // 2:
                 self.refused["copies"] += 1
+                name = pod_name if user is None else "this user"
                 raise _exhausted(f"{name} has {of_user} copies under way, half of all;")
             if len(self._taken) >= MAX_COPIES:
                 self.refused["copies"] += 1

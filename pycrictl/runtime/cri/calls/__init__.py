@@ -1,3 +1,3 @@
-"""Calls to a runtime: making, logging and tracing them, and mapping their failures."""
+"""Calls to a runtime: making and logging them, and mapping their failures."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls to a gRPC server by grpcio: the one client of the CRI, of containerd and of collectors.
+"""Calls to a gRPC server by grpcio: the one client of the CRI and of containerd.
 
 gRPC's messages about an unreachable server are written for programmers. So after a failed call,
 ``errmap.probe`` checks the socket again and returns a readable reason.
