@@ -34,7 +34,6 @@ FORBIDDEN: Final = (
     Edge("copy.rules", "copy", "rules are pure, and the same for every method"),
     Edge("copy.tree", "copy.archive", "a tree does not know what it is packed in"),
     Edge("copy.archive", "copy.transfer", "an archive does not know how it travels"),
-    Edge("copy.service", "copy.over_exec", "a service has no container to run tar in"),
     Edge("pulls.state", "pulls", "every source yields it and every reader takes it as it is"),
     Edge("pulls.meter", "pulls.sources", "callers give the time"),
     Edge("pulls.registries", "pulls.sources", "a registry knows no pull"),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pycrictl.copy")
 
-NAMES: Final = ("rpc", "node", "exec")
+NAMES: Final = ("rpc", "node")
 """The names of the methods, best first."""
 
 _LEAST_DESCRIPTORS: Final = 64
@@ -87,7 +87,8 @@ def first_to_serve(methods: Iterable[Method], act: Callable[[Method], T]) -> T:
     if len(refusals) == 1:
         raise refusals[0][1]
     reasons = "; ".join(f"{name}: {exc.message}" for name, exc in refusals)
-    raise Unimplemented(f"cannot copy to or from this container ({reasons})")
+    hint = refusals[-1][1].hint if refusals else None
+    raise Unimplemented(f"cannot copy to or from this container ({reasons})", hint=hint)
 
 
 def on_this_node(
@@ -106,10 +107,6 @@ def on_this_node(
         from pycrictl.copy import on_node  # noqa: PLC0415 (only when tried)
 
         yield on_node.OnNode(partial(on_node.locate_here, client, container_id))
-    if "exec" in names:
-        from pycrictl.copy import over_exec  # noqa: PLC0415 (only when tried)
-
-        yield over_exec.OverExec(client, container_id, tls=tls)
 
 
 def _find(client: CriClient, path: ContainerPath) -> str:

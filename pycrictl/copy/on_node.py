@@ -46,6 +46,12 @@ if TYPE_CHECKING:
     from pycrictl.runtime.cri.calls.client import CriClient
 
 _MAX_READ_BYTES: Final = 1024 * 1024
+USE_TAR: Final = (
+    "if it has tar: 'pycrictl exec CONTAINER tar -cf - PATH' makes an archive of a path,"
+    " 'pycrictl exec -i CONTAINER tar -xf - -C PATH' unpacks one"
+)
+"""The way that is left for containers whose files cannot be reached from the node."""
+
 _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -148,7 +154,7 @@ class ContainerRoot(Root):
     def _is_the_node(self) -> CopyError:
         return CopyError(
             f"container {quote(short_id(self.container_id))} shares the file systems of the node",
-            hint="copy on the node itself, or with --method exec",
+            hint="copy on the node itself",
         )
 
 
@@ -239,7 +245,8 @@ def locate(call: Call, container_id: str) -> FirstProcess:
     # 0 means none, and 1 is the node's init.
     if not isinstance(pid, int) or pid <= 1:
         raise Unimplemented(
-            f"the runtime does not report the process of container {quote(short_id(container_id))}"
+            f"the runtime does not report the process of container {quote(short_id(container_id))}",
+            hint=USE_TAR,
         )
     uid, gid = _user(info)
     return FirstProcess(status.id or container_id, pid, status.started_at, uid, gid)
@@ -300,7 +307,7 @@ def check_kernel(handler: str, container_id: str) -> None:
     if is_known or any(word in handler.lower() for word in _OWN_KERNEL):
         raise Unimplemented(
             f"container {quote(short_id(container_id))} has a kernel of its own ({handler})",
-            hint="--method exec copies through a program in the container",
+            hint=USE_TAR,
         )
 
 

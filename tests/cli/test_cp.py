@@ -81,16 +81,15 @@ def test_containers_that_are_not_there(fake: FakeServer) -> None:
 def test_when_no_method_serves_each_tells_why(fake: FakeServer, tmp_path: Path) -> None:
     offer(fake)
     fake.offer("CopyFromContainer", Status(grpc.StatusCode.UNIMPLEMENTED, "unknown method"))
-    # It runs, but the runtime does not report its process, and runs no programs in it.
+    # It runs, but the runtime does not report its process.
     status = cri_pb2.ContainerStatus(id=ID, state=cri_pb2.CONTAINER_RUNNING)
     fake.offer("ContainerStatus", cri_pb2.ContainerStatusResponse(status=status))
-    fake.offer("Exec", Status(grpc.StatusCode.UNIMPLEMENTED, "unknown method"))
     result = run(fake, "web:/a", str(tmp_path))
     assert result.code == 1
-    (line,) = result.stderr.splitlines()
+    line, hint = result.stderr.splitlines()
     assert line.startswith("pycrictl: cannot copy to or from this container (rpc: ")
     assert "; node: " in line
-    assert "; exec: running a command in container " in line
+    assert "'pycrictl exec CONTAINER tar -cf - PATH'" in hint
     assert list(tmp_path.iterdir()) == []
 
 
@@ -101,7 +100,7 @@ def test_a_failure_is_no_reason_to_try_another_method(fake: FakeServer, tmp_path
     result = run(fake, "web:/a", str(tmp_path))
     assert result.code == 1
     assert "too large, try again later" in result.stderr
-    assert "ExecSync" not in fake.methods()
+    assert "ContainerStatus" not in fake.methods()
 
 
 def test_nothing_is_written_of_more_than_is_allowed(fake: FakeServer, root: Path) -> None:

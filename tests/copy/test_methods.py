@@ -14,7 +14,6 @@ from pycrictl.copy.methods import NAMES, Method, first_to_serve
 REFUSALS = {
     "rpc": Unimplemented("the runtime does not offer it"),
     "node": Unimplemented("run as root", hint="be root"),
-    "exec": Unimplemented("there is no tar"),
 }
 
 

@@ -2,7 +2,7 @@
 
 The victims are the program that copies, the proxy, the runtime and the container. In all cases, the
 exit status must be 0 only if the copy is complete, the destination must be complete or unchanged,
-and no stage, spool file, slot or process may be left.
+and no stage, spool file or slot may be left.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.tree.commit import COMMITS, STAGE_NAME
 from pycrictl.copy.tree.places import THIS_MACHINE, open_source
 from tests.copy.trees import stages_in
-from tests.e2e.node.copying import processes_below
 from tests.e2e.node.forked import Ended, Program
 from tests.e2e.node.lab import MIB, Lab
 from tests.proxy.copier import spools
 from tests.proxy.program import Program as Proxy
 from tests.waiting import settled
 
-METHODS: Final = ("rpc", "node", "exec")
+METHODS: Final = ("rpc", "node")
 VICTIMS: Final = ("client", "proxy", "runtime", "container")
 POINTS: Final = 20
 LATEST: Final = 1.2
@@ -66,8 +65,7 @@ def ways(method: str) -> list[Way]:
     """Return everything that can be copied by a method."""
     found = [Way(method, kind, to) for kind in ("tree", "file", "merge") for to in ("in", "out")]
     found.append(Way(method, "archive", "in"))
-    # By exec, tar in the container unpacks in place.
-    return [way for way in found if (way.method, way.direction) != ("exec", "in")]
+    return found
 
 
 @dataclass
@@ -214,7 +212,6 @@ class Scene:
         if way.kind == "merge":
             share = 0.5 + share / 2  # more interesting once it has begun
         into, before, complete = self._prepare(way)
-        earlier = processes_below(Path(f"/proc/{self.pid}/root"))
         victim = tally.victim
         direct = way.method != "rpc" and victim != "proxy"
         pid = self._start(way, self.lab.node.endpoint if direct else self.proxy.endpoint)
@@ -237,7 +234,7 @@ class Scene:
             swept = self._program.end()
             if swept.status:
                 tally.faults.append(f"nothing could be cleared up: {swept}")
-        faults = self._judge(victim, ended, into, way.method, earlier)
+        faults = self._judge(victim, ended, into)
         what = f"{way.kind} {way.direction} at {share:.0%}"
         tally.add(ended, into, before, complete, faults, what)
         if victim == "container":
@@ -319,10 +316,8 @@ class Scene:
             return "end"
         return "unnamed" if spools(pid) or self.spools() else "begin"
 
-    def _judge(
-        self, victim: str, ended: Ended, into: Path, method: str, earlier: dict[int, str]
-    ) -> list[str]:
-        """Return what is left but should not be; ``earlier`` are the processes from before."""
+    def _judge(self, victim: str, ended: Ended, into: Path) -> list[str]:
+        """Return what is left but should not be."""
         faults = []
         # In a dead container nothing can be run; stages that stay there must be reported.
         is_dead = victim == "container"
@@ -335,13 +330,6 @@ class Scene:
             faults.append(f"a slot is taken: {self.proxy.copies}")
         if not settled(lambda: len(self.spools()) <= len(self.proxy.copies)):
             faults.append(f"spool files are left: {self.spools()}")
-        # containerd closes a program's input by a call, which it cannot make when it is killed.
-        # Out of a container, a tar that nobody reads from stays in it.
-        has_end = victim in ("client", "proxy") and method != "exec"
-        root = Path(f"/proc/{self.pid}/root")
-        if has_end and not settled(lambda: all(pid in earlier for pid in processes_below(root))):
-            programs = processes_below(root)
-            faults.append(f"programs are left in the container: {programs}")
         return faults
 
 

@@ -119,7 +119,7 @@ class Soak:
 
     def copy(self) -> bool:
         name = f"c{self.random.randrange(10**9)}"
-        method = self.random.choice(("rpc", "node", "exec"))
+        method = self.random.choice(("rpc", "node"))
         source, inside = self.random.choice(((self.file, "/in"), (self.tree, "/in")))
         target = f"{self.container}:{inside}/{name}"
         back = self.folder / name

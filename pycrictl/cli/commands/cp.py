@@ -34,10 +34,10 @@ def cp(
     ] = 1_000_000,
     namespace: options.InNamespace = None,
     method: Annotated[
-        Literal["auto", "rpc", "node", "exec"],
+        Literal["auto", "rpc", "node"],
         typer.Option(
             "--method",
-            help="Use the runtime's RPCs, this node's file systems, or tar in the container.",
+            help="Use the runtime's RPCs, or this node's file systems.",
         ),
     ] = "auto",
     sweep: Annotated[
@@ -50,8 +50,7 @@ def cp(
     One side is CONTAINER:PATH: an ID, the beginning of one, a name or POD/NAME, and a path
     from its root, which may have wildcards in quotes. The other is a local path. DIR/. stands for
     the contents of DIR. Several sources go into a directory. Nothing appears at the destination
-    before everything has arrived, except with --method exec into a container. The exit status is
-    also 1 if something was left out.
+    before everything has arrived. The exit status is also 1 if something was left out.
 
     Example: pycrictl cp -a web:/etc/nginx ./nginx
     """

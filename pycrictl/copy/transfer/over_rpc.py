@@ -237,4 +237,4 @@ def _text(path: bytes) -> str:
 
 
 def _unable(message: str) -> Unimplemented:
-    return Unimplemented(message, hint="--method node and --method exec can do it")
+    return Unimplemented(message, hint="--method node can do it")

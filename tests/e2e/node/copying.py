@@ -23,7 +23,7 @@ from .forked import Ended, Program
 from .images import Image
 from .lab import MIB, Lab
 
-METHODS = ("rpc", "node", "exec")
+METHODS = ("rpc", "node")
 
 
 @dataclass
@@ -148,18 +148,6 @@ def cp(request: pytest.FixtureRequest, containers: Callable[[str], Cp]) -> Cp:
     return containers(request.param)
 
 
-def processes_below(root: Path) -> dict[int, str]:
-    """Return PIDs and commands of a container's processes, except the first, which has ``root``."""
-    namespace = (root.parent / "ns/mnt").readlink()
-    found = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended
-            if path != root.parent and (path / "ns/mnt").readlink() == namespace:
-                words = (path / "cmdline").read_bytes().split(b"\0")
-                found[int(path.name)] = b" ".join(words).decode(errors="replace").strip()
-    return found
-
-
 def make_tree(top: Path) -> None:
     """Create everything that can be copied, below ``top``."""
     trees.make_tree(top)
@@ -179,11 +167,6 @@ def whole_seconds(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[objec
         path: (mode, not isinstance(content, Path) and int(str(mtime_ns)) // 10**9, *ids, content)
         for path, (mode, mtime_ns, *ids, content) in found.items()
     }
-
-
-def timeless(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
-    """Return a listing without times: BusyBox keeps those of files only."""
-    return {path: (mode, *rest) for path, (mode, _, *rest) in found.items()}
 
 
 def plain(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:

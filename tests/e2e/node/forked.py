@@ -85,7 +85,6 @@ def _serve(requests: socket.socket) -> None:
     import pycrictl.cli.list_options
     import pycrictl.cli.main
     import pycrictl.copy.on_node
-    import pycrictl.copy.over_exec
     import pycrictl.copy.transfer.over_rpc
     import pycrictl.runtime.cri.calls.client
     import pycrictl.show.render  # noqa: F401 (loaded before forking)

@@ -23,18 +23,12 @@ from tests.copy.racer import flipping
 from tests.copy.trees import UNWATCHED, copy_in, listing, made_in, stages_in
 from tools.torture.kills import METHODS, VICTIMS, Scene
 
-from .copying import Cp, Start
+from .copying import Cp
 from .forked import Ended
 from .lab import Lab
 
 # Targets of archives with absolute names, on the node or in the container.
 ABSOLUTE: Final = ("tmp/pwned", "tmp/x", "etc/x")
-
-# A tar that outputs /tmp/evil, whatever its arguments.
-TAR: Final = """#!/bin/sh
-case "$*" in *--version*) echo "tar (busybox) 1.35"; exit 0;; esac
-cat /tmp/evil
-"""
 
 _BESIDES: Final = ("pycrictl: warning:", "hint:")
 """Prefixes of lines that are not the error itself."""
@@ -82,7 +76,7 @@ def each(cases: dict[str, Case], step: int, *left_out: str) -> dict[str, Case]:
 
 
 def test_archives_into_a_container(cp: Cp) -> None:
-    """The whole corpus by ``node``; the other methods share its checks and get a sample."""
+    """The whole corpus by ``node``; ``rpc`` shares its checks and gets a sample."""
     cases = {**HOSTILE, **each(HONEST, 3)}
     if cp.method != "node":
         of_a_rule = {case.refused: name for name, case in HOSTILE.items() if not case.before}
@@ -93,24 +87,6 @@ def test_archives_into_a_container(cp: Cp) -> None:
         return cp("-", f"C:/tmp/play/{dest.parent.name}/dest", stdin=case.data)
 
     assert judge(cases, cp.root / "tmp/play", cp, run) == {}
-
-
-def test_archives_that_a_container_makes(start_container: Start, tmp_path: Path) -> None:
-    """The container's own tar is the attacker."""
-    cp = start_container("exec")
-    (cp.root / "bin/tar").unlink()
-    (cp.root / "bin/tar").write_text(TAR)
-    (cp.root / "bin/tar").chmod(0o755)
-    (cp.root / "root/src").mkdir()
-
-    def run(case: Case, dest: Path) -> Ended:
-        (cp.root / "tmp/evil").write_bytes(case.data)
-        return cp("C:/root/src/.", dest)
-
-    # Left out: what no tar makes of a tree (refused), and a link to a link (kept as it is).
-    honest = each(HONEST, 6, "empty-archive", "hard-to-sym-shift")
-    cases = {**each(HOSTILE, 6), **honest}
-    assert judge(cases, tmp_path / "play", cp, run) == {}
 
 
 SECRET: Final = "SECRET OF THE NODE"

@@ -28,10 +28,9 @@ def content_of(archive: bytes, step: int = 0) -> list[tuple[Entry, bytes]]:
     return found
 
 
-def packed(*members: tuple[Entry, bytes], busybox: bool = False) -> bytes:
+def packed(*members: tuple[Entry, bytes]) -> bytes:
     made = (
-        encode_entry(entry, busybox=busybox) + content + padding_after(len(content))
-        for entry, content in members
+        encode_entry(entry) + content + padding_after(len(content)) for entry, content in members
     )
     return b"".join(made) + END_OF_ARCHIVE
 

@@ -275,15 +275,10 @@ _TYPES: Final = {
 }
 _NAME_BYTES: Final = 100
 _PAX_NAME: Final = b"././@PaxHeader"
-_GNU_NAME: Final = b"././@LongLink"
 
 
-def encode_entry(entry: Entry, *, busybox: bool = False) -> bytes:
-    """Encode all headers of one entry.
-
-    With ``busybox``, values that do not fit into the header use GNU's extensions: BusyBox skips pax
-    headers; every other reader understands both.
-    """
+def encode_entry(entry: Entry) -> bytes:
+    """Encode all headers of one entry."""
     if not entry.name or b"\0" in entry.name or b"\0" in entry.link:
         raise LocalProtocolError("a name is empty or holds a NUL")
     if not 0 <= entry.size_bytes <= MAX_SIZE_BYTES:
@@ -293,28 +288,24 @@ def encode_entry(entry: Entry, *, busybox: bool = False) -> bytes:
         name += b"/"
     size, uid, gid = entry.size_bytes, entry.uid, entry.gid
     mtime_s, fraction = divmod(entry.mtime_ns, NS_PER_S)
-    records = long_names = b""
-    if fraction or (not fits_octal(mtime_s, 12) and not busybox):
+    records = b""
+    if fraction or not fits_octal(mtime_s, 12):
         records = encode_record(b"mtime", encode_time(entry.mtime_ns))
-    if busybox:
-        if len(entry.link) > _NAME_BYTES:
-            long_names += _long_name(b"K", entry.link)
-        if len(name) > _NAME_BYTES:
-            long_names += _long_name(b"L", name)
-    else:
-        if len(name) > _NAME_BYTES or len(entry.link) > _NAME_BYTES:
-            records += _text_records(name, entry.link)
-        for keyword, value, width in ((b"size", size, 12), (b"uid", uid, 8), (b"gid", gid, 8)):
-            if not fits_octal(value, width):
-                records += encode_record(keyword, b"%d" % value)
-        size = size if fits_octal(size, 12) else 0
-        uid = uid if fits_octal(uid, 8) else 0
-        gid = gid if fits_octal(gid, 8) else 0
-        mtime_s = mtime_s if fits_octal(mtime_s, 12) else 0
+    if len(name) > _NAME_BYTES or len(entry.link) > _NAME_BYTES:
+        records += _text_records(name, entry.link)
+    for keyword, value, width in ((b"size", size, 12), (b"uid", uid, 8), (b"gid", gid, 8)):
+        if not fits_octal(value, width):
+            records += encode_record(keyword, b"%d" % value)
+    size = size if fits_octal(size, 12) else 0
+    uid = uid if fits_octal(uid, 8) else 0
+    gid = gid if fits_octal(gid, 8) else 0
+    mtime_s = mtime_s if fits_octal(mtime_s, 12) else 0
     mode, kind = entry.mode & 0o7777, _TYPES[entry.kind]
     header = encode_block(name, kind, size, mode, uid, gid, mtime_s, entry.link)
-    # GNU's headers are next to the entry: a pax header in between makes BusyBox drop them.
-    return (_extension(b"x", _PAX_NAME, records) if records else b"") + long_names + header
+    if not records:
+        return header
+    extension = encode_block(_PAX_NAME, b"x", len(records), 0o644, 0, 0, 0, b"")
+    return extension + records + padding_after(len(records)) + header
 
 
 def padding_after(size_bytes: int) -> bytes:
@@ -333,13 +324,3 @@ def _text_records(name: bytes, link: bytes) -> bytes:
                 is_utf8 = False
     # Without it a reader may convert the names, as pax requires UTF-8 (POSIX, "hdrcharset").
     return records if is_utf8 else encode_record(b"hdrcharset", b"BINARY") + records
-
-
-def _long_name(kind: bytes, name: bytes) -> bytes:
-    return _extension(kind, _GNU_NAME, name + b"\0")
-
-
-def _extension(kind: bytes, name: bytes, body: bytes) -> bytes:
-    return (
-        encode_block(name, kind, len(body), 0o644, 0, 0, 0, b"") + body + padding_after(len(body))
-    )

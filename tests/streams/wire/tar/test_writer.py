@@ -33,32 +33,31 @@ ENTRIES = st.builds(
 )
 
 
-@given(ENTRIES, st.integers(1, 2000), st.booleans())
-def test_what_is_written_is_read(entry: Entry, step: int, busybox: bool) -> None:
+@given(ENTRIES, st.integers(1, 2000))
+def test_what_is_written_is_read(entry: Entry, step: int) -> None:
     if entry.kind not in (EntryType.SYMLINK, EntryType.HARDLINK):
         entry = entry._replace(link=b"")
-    assert content_of(packed((entry, b""), busybox=busybox), step) == [(entry, b"")]
+    assert content_of(packed((entry, b"")), step) == [(entry, b"")]
 
 
-@given(st.binary(max_size=2000), st.booleans())
-def test_content_is_read_back(content: bytes, busybox: bool) -> None:
+@given(st.binary(max_size=2000))
+def test_content_is_read_back(content: bytes) -> None:
     members = [
         (Entry(b"f", EntryType.FILE, len(content)), content),
         (Entry(b"g", EntryType.FILE), b""),
     ]
-    assert content_of(packed(*members, busybox=busybox), 700) == members
+    assert content_of(packed(*members), 700) == members
 
 
 def test_a_plain_entry_needs_one_block() -> None:
     assert len(encode_entry(Entry(b"n" * 100, EntryType.FILE, 8**11 - 1, 0o644, 5 * NS))) == 512
 
 
-@pytest.mark.parametrize("busybox", [False, True])
-def test_the_largest_header_and_file(busybox: bool) -> None:
+def test_the_largest_header_and_file() -> None:
     entry = Entry(b"\xff" * 4095, EntryType.SYMLINK, 0, 0, -1, 2**32, 2**32, b"\xfe" * 4095)
-    assert len(encode_entry(entry, busybox=busybox)) <= 16 * 1024
+    assert len(encode_entry(entry)) <= 16 * 1024
     entry = Entry(b"f", EntryType.FILE, MAX_SIZE_BYTES)
-    assert next(read([encode_entry(entry, busybox=busybox)])) == EntryStarted(entry)
+    assert next(read([encode_entry(entry)])) == EntryStarted(entry)
 
 
 @pytest.mark.parametrize(
