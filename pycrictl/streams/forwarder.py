@@ -2,8 +2,9 @@
 
 Each local connection has its own connection to the runtime: containerd reads no frame after the
 data of a stream that it has abandoned, and a client that does not read would block the others. It
-is always SPDY, as WebSocket cannot close one direction alone. A local connection that cannot be
-forwarded does not affect the others.
+is always SPDY, as WebSocket cannot close one direction alone. It has a stream for the data and one
+for an error text, with the same ``requestid``. A local connection that cannot be forwarded does not
+affect the others.
 """
 
 from __future__ import annotations
@@ -25,8 +26,13 @@ from pycrictl.streams.loop import end_tasks, in_thread
 from pycrictl.streams.remote_command import open_transport
 from pycrictl.streams.target import TlsFiles
 from pycrictl.streams.wire.channels import ChannelEnded, ChannelReceived, ChannelsOpened
-from pycrictl.streams.wire.portforward import DATA, PROTOCOL, ForwardClosed, PortForward
+from pycrictl.streams.wire.spdy import SpdyChannels
 
+PROTOCOL: Final = "portforward.k8s.io"
+MAX_ERROR_BYTES: Final = 65536
+"""Longest error text of the runtime; a longer one is truncated."""
+
+_DATA, _ERROR = 0, 1
 _PAIR: Final = re.compile(r"(?:([0-9]{0,5}):)?([0-9]{1,5})")
 _MAX_PORT: Final = 65535
 _LOCALHOST: Final = ("127.0.0.1", "::1")
@@ -199,7 +205,7 @@ class Forwarder:
         async with self._opening:
             connection = await self._open()
         try:
-            return await _pass(connection, PortForward(port), local, self._timeout_s)
+            return await _Connection(connection, port, local).run(self._timeout_s)
         finally:
             connection.abort()
 
@@ -208,65 +214,89 @@ class Forwarder:
         return await open_transport("spdy", url, PROTOCOL, timeout_s=self._timeout_s, tls=self._tls)
 
 
-async def _pass(
-    connection: ByteStream, core: PortForward, local: ByteStream, timeout_s: float
-) -> str:
-    """Forward until either side has closed; return what went wrong, if anything."""
-    channels, loop = core.connection, asyncio.get_running_loop()
-    opened = asyncio.Event()
-    is_local_lost = False
+class _Connection:
+    """Passes data between a local connection and one to the runtime."""
 
-    def flush() -> None:
-        connection.send(channels.data_to_send())
+    def __init__(self, connection: ByteStream, port: int, local: ByteStream) -> None:
+        headers = (("port", str(port)), ("requestid", "0"))
+        names = {_ERROR: "error", _DATA: "data"}
+        self._channels = SpdyChannels(
+            {channel: (("streamtype", name), *headers) for channel, name in names.items()}
+        )
+        self._connection = connection
+        self._local = local
+        self._opened = asyncio.Event()
+        self._is_local_lost = False
 
-    async def receive() -> str:
-        while True:
+    async def run(self, timeout_s: float) -> str:
+        """Forward until either side has closed; return what went wrong, if anything."""
+        receiving = asyncio.create_task(self._receive())
+        sending = asyncio.create_task(self._send())
+        receiving.add_done_callback(lambda _: self._opened.set())
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._opened.wait()
+            error = await receiving
+            return "" if self._is_local_lost else error
+        except TimeoutError:
+            return f"the runtime did not take the connection within {timeout_s:g} s"
+        finally:
+            await end_tasks((receiving, sending))
+
+    async def _receive(self) -> str:
+        channels, loop = self._channels, asyncio.get_running_loop()
+        text = b""
+        still_sending = {_DATA, _ERROR}
+        while not channels.is_over and still_sending:
             # Do not flush to a peer that accepts no data: it may itself be waiting for us to read.
-            if not connection.is_full:
-                flush()
+            if not self._connection.is_full:
+                self._flush()
             try:
-                data = await connection.read()
+                data = await self._connection.read()
             except StreamError:
                 data = b""
             channels.receive_data(data, loop.time()) if data else channels.receive_eof()
-            for event in core.events_received():
+            for event in channels.events_received():
                 match event:
                     case ChannelsOpened():
-                        opened.set()
+                        # We never send on the error channel, and the peer may wait for its end.
+                        channels.end(_ERROR)
+                        self._opened.set()
+                    case ChannelReceived() if event.channel == _ERROR:
+                        text += event.data[: MAX_ERROR_BYTES - len(text)]
                     case ChannelReceived():
-                        local.send([event.data])
+                        self._local.send([event.data])
+                    case ChannelEnded(is_reset=True):
+                        done = "reset" if self._opened.is_set() else "refused to forward"
+                        return _words(text) or f"the runtime {done} the connection"
                     case ChannelEnded():
-                        local.end()
-                    case ForwardClosed():
-                        return "" if is_local_lost else event.error
+                        still_sending.discard(event.channel)
+                        if event.channel == _DATA:  # it ends first, even if an error text follows
+                            self._local.end()
             try:
-                await local.drain()
+                await self._local.drain()
             except StreamError:
                 return ""
+        return _words(text) or (channels.error.message if channels.error is not None else "")
 
-    async def send() -> None:
-        nonlocal is_local_lost
-        await opened.wait()
+    async def _send(self) -> None:
+        await self._opened.wait()
         try:
-            while data := await local.read():
-                channels.send(DATA, data)
-                flush()
+            while data := await self._local.read():
+                self._channels.send(_DATA, data)
+                self._flush()
                 with suppress(StreamError):  # the receiving side reports it
-                    await connection.drain()
-                flush()  # data that the receiving side has held back meanwhile
+                    await self._connection.drain()
+                self._flush()  # data that the receiving side has held back meanwhile
         except StreamError:
-            is_local_lost = True
-            connection.abort()
-        channels.end(DATA)
-        flush()
+            self._is_local_lost = True
+            self._connection.abort()
+        self._channels.end(_DATA)
+        self._flush()
 
-    receiving, sending = asyncio.create_task(receive()), asyncio.create_task(send())
-    receiving.add_done_callback(lambda _: opened.set())
-    try:
-        async with asyncio.timeout(timeout_s):
-            await opened.wait()
-        return await receiving
-    except TimeoutError:
-        return f"the runtime did not take the connection within {timeout_s:g} s"
-    finally:
-        await end_tasks((receiving, sending))
+    def _flush(self) -> None:
+        self._connection.send(self._channels.data_to_send())
+
+
+def _words(text: bytes) -> str:
+    return text.decode(errors="replace").strip()

@@ -1,7 +1,8 @@
 """Moves a command's streams, and its terminal's size, between descriptors and a connection.
 
-The loop never blocks on a descriptor: standard input is read when it is ready, and a thread writes
-to an output that may block.
+A terminal is in raw mode meanwhile, and two keys detach from the session. The loop never blocks on
+a descriptor: standard input is read when it is ready, and a thread writes to an output that may
+block.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import signal
 import stat
-from collections.abc import Callable
-from contextlib import ExitStack
+import termios
+import tty
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, TextIO
 
@@ -19,7 +22,6 @@ from pycrictl.base.environ import descriptor_of, write_pieces
 from pycrictl.base.errors import StreamError
 from pycrictl.streams.bytestream import ByteStream
 from pycrictl.streams.loop import end_tasks, in_thread
-from pycrictl.streams.terminal import DetachKeys, Terminal
 from pycrictl.streams.wire.channels import ChannelEnded, ChannelReceived, ChannelsOpened
 from pycrictl.streams.wire.command import Channel, ExitReported, RemoteCommand
 
@@ -117,6 +119,56 @@ class Output:
             write_pieces(self._fd, pieces)
 
 
+DETACH_KEYS: Final = b"\x10\x11"
+"""Ctrl-P, Ctrl-Q."""
+
+
+class DetachKeys:
+    """Finds the keys that detach from a session in typed input.
+
+    The first of the keys is held back until the next key is known.
+    """
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def feed(self, data: bytes) -> tuple[bytes, bool]:
+        """Read typed bytes; return the bytes to send, and whether to detach after them."""
+        data = self._held + data
+        before, keys, _ = data.partition(DETACH_KEYS)
+        if keys:
+            return before, True
+        self._held = DETACH_KEYS[:1] if data.endswith(DETACH_KEYS[:1]) else b""
+        return data.removesuffix(self._held) if self._held else data, False
+
+
+class Terminal:
+    """A terminal that may be made raw, and is restored when the ``with`` statement ends."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._settings = termios.tcgetattr(descriptor)
+
+    def make_raw(self) -> None:
+        """Pass on each key as it is typed, even Ctrl-C, without echo."""
+        tty.setraw(self._descriptor, termios.TCSANOW)
+
+    def size(self) -> tuple[int, int]:
+        try:
+            columns, rows = os.get_terminal_size(self._descriptor)
+        except OSError:
+            return 0, 0
+        return columns, rows
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(termios.error):  # the terminal is gone
+            # Without waiting for output, which never drains on a terminal stopped by Ctrl-S.
+            termios.tcsetattr(self._descriptor, termios.TCSANOW, self._settings)
+
+
 @dataclass(frozen=True, slots=True)
 class Ends:
     """Our ends of a command's streams. A terminal is made raw once the streams are open."""
@@ -125,28 +177,25 @@ class Ends:
     stderr: ByteSink
     stdin: Input | None = None
     terminal: Terminal | None = None
-    note: Callable[[str], None] = lambda text: None
 
 
 class Pump:
     """Moves data between a connection, which the caller still owns, and our ends.
 
-    ``silence_s`` is how long the server may be silent when a response is due.
+    ``opening_s`` is how long the server may take to open the streams.
     """
 
     def __init__(
-        self, connection: ByteStream, core: RemoteCommand, ends: Ends, *, silence_s: float
+        self, connection: ByteStream, core: RemoteCommand, ends: Ends, *, opening_s: float
     ) -> None:
         self._connection = connection
         self._core = core
         self._ends = ends
-        self._silence_s = silence_s
+        self._opening_s = opening_s
         self._stack = ExitStack()
         self._outcome: ExitReported | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._is_left = False
-        self._taken = 0  # how many writes the server has accepted
-        self._is_silence_noted = False
 
     async def run(self) -> ExitReported | None:
         """Return the outcome of the command, None after the detach keys. A terminal stays raw."""
@@ -175,7 +224,10 @@ class Pump:
             if not self._connection.is_full:
                 self._flush()
             try:
-                data = await self._read()
+                async with asyncio.timeout(None if core.is_ready else self._opening_s):
+                    data = await self._connection.read()
+            except TimeoutError:
+                raise StreamError("the server did not open the streams in time") from None
             except StreamError as exc:
                 channels.receive_eof(exc)
             else:
@@ -184,40 +236,6 @@ class Pump:
         self._flush()
         if core.error is not None:
             raise core.error
-
-    async def _read(self) -> bytes:
-        """Return the next bytes, or give up on a stuck server.
-
-        containerd 1.6 sometimes gets stuck when a command has ended with input unread: it keeps
-        writing the input to a pipe that nobody reads, and never sends the outcome. A command that
-        closes its outputs and keeps running looks the same, so the criterion is whether the server
-        still accepts any input.
-        """
-        core, has_input = self._core, self._ends.stdin is not None
-        is_asked = False
-        while not core.is_ready or (has_input and core.awaits_outcome_only):
-            taken = self._taken
-            try:
-                async with asyncio.timeout(self._silence_s):
-                    return await self._connection.read()
-            except TimeoutError:
-                pass
-            if not core.is_ready:
-                raise StreamError("the server did not open the streams in time")
-            if taken != self._taken:
-                continue
-            if is_asked:
-                raise StreamError("it neither takes input nor answers")
-            is_asked = True
-            if not self._is_silence_noted:
-                self._is_silence_noted = True
-                self._ends.note(
-                    "the command has closed its outputs, but the runtime sends no exit status;"
-                    " Ctrl-C ends the waiting"
-                )
-            core.connection.ping()
-            self._flush()
-        return await self._connection.read()
 
     async def _handle_events(self) -> None:
         output: ByteSink | None = None
@@ -232,8 +250,6 @@ class Pump:
                         held.clear()
                     output = target
                     held.append(event.data)
-                    if self._ends.terminal is not None:
-                        self._ends.terminal.showed(event.data)
                 case ChannelsOpened():
                     self._begin()
                 case ExitReported():
@@ -248,7 +264,9 @@ class Pump:
 
     def _begin(self) -> None:
         if self._ends.terminal is not None:
-            self._stack.enter_context(self._ends.terminal.following(self._resize))
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGWINCH, self._resize)
+            self._stack.callback(loop.remove_signal_handler, signal.SIGWINCH)
             self._ends.terminal.make_raw()
             self._resize()
         if self._ends.stdin is not None:
@@ -277,7 +295,6 @@ class Pump:
                 await self._connection.drain()
             except StreamError:  # the reading side reports it
                 return
-            self._taken += 1
             self._flush()  # data that the reading side has held back meanwhile
             if self._is_left:
                 return

@@ -22,9 +22,8 @@ from pycrictl.base.errors import (
 from pycrictl.streams.bytestream import ByteStream, dial
 from pycrictl.streams.loop import in_thread, run_in_loop
 from pycrictl.streams.opening import Exchange
-from pycrictl.streams.pump import Ends, Input, Output, Pump
+from pycrictl.streams.pump import Ends, Input, Output, Pump, Terminal
 from pycrictl.streams.target import Target, TlsFiles, parse_url
-from pycrictl.streams.terminal import Terminal
 from pycrictl.streams.wire.command import PROTOCOL, ExitReported, Streams, remote_command
 from pycrictl.streams.wire.websocket import ClientHandshake
 
@@ -75,10 +74,6 @@ def _check_spdy(target: Target, protocol: str, response: Response) -> None:
         raise RemoteProtocolError(f'"{target.label}" chose a protocol that was not offered')
 
 
-SILENCE_S: Final = 30.0
-"""How long a server may be silent when a response is known to be due."""
-
-
 def usable(wanted: Transport, streams: Streams, *, is_attach: bool = False) -> Transport:
     """Return the wanted transport, or SPDY where WebSocket cannot do what is needed.
 
@@ -95,24 +90,19 @@ async def run_command(
     streams: Streams,
     ends: Ends,
     *,
-    wanted: Transport = "spdy",
-    is_attach: bool = False,
+    transport: Transport = "spdy",
     timeout_s: float,
+    opening_s: float = 30.0,
     tls: TlsFiles | None = None,
-    silence_s: float = SILENCE_S,
 ) -> ExitReported | None:
     """Run a command to its end; return its outcome, None if the user left with the detach keys.
 
     Args:
         ask_url: requests a stream URL from the runtime. Called in a thread.
-        wanted: the transport to use if it can do what is needed.
-        is_attach: the command runs already, and is not ours to end.
-        silence_s: time for the server to open the streams; and how long it may be silent after it
-            has ended the outputs of a command with input, before we ping it and again after that.
+        transport: one that is ``usable``.
+        timeout_s: limits connecting, and then the response.
+        opening_s: how long the server may then take to open the streams.
     """
-    transport = usable(wanted, streams, is_attach=is_attach)
-    if transport != wanted:
-        ends.note("WebSocket of this runtime cannot signal the end of standard input; using SPDY")
     url = await in_thread(ask_url)
     try:
         connection = await open_transport(transport, url, PROTOCOL, timeout_s=timeout_s, tls=tls)
@@ -121,7 +111,7 @@ async def run_command(
         raise
     try:
         core = remote_command(transport, streams)
-        outcome = await Pump(connection, core, ends, silence_s=silence_s).run()
+        outcome = await Pump(connection, core, ends, opening_s=opening_s).run()
         core.connection.close()
         connection.send(core.connection.data_to_send())
         await connection.close()
@@ -151,6 +141,9 @@ def stream_all(
     ignored once a URL is known.
     """
     is_up = False
+    transport = usable(wanted, streams, is_attach=is_attach)
+    if transport != wanted:
+        env.warn("WebSocket of this runtime cannot signal the end of standard input; using SPDY")
 
     def ask(ask_url: Callable[[], str]) -> str:
         nonlocal is_up
@@ -164,8 +157,7 @@ def stream_all(
                 partial(ask, ask_url),
                 streams,
                 ends,
-                wanted=wanted,
-                is_attach=is_attach,
+                transport=transport,
                 timeout_s=timeout_s,
                 tls=tls,
             )
@@ -175,14 +167,13 @@ def stream_all(
     async def run_all(terminal: Terminal | None) -> list[Outcome]:
         stdout, stderr = Output(env.stdout), Output(env.stderr)
         stdin = Input(env.stdin) if streams.stdin else None
-        ends = Ends(stdout, stderr, stdin, terminal, env.warn)
+        ends = Ends(stdout, stderr, stdin, terminal)
         outcomes = await asyncio.gather(*(run(ask_url, ends) for ask_url in ask_urls))
         await stdout.finish()
         await stderr.finish()
         return outcomes
 
-    screen = env.stdout.fileno() if streams.tty and env.stdout.isatty() else None
-    with Terminal(env.stdin.fileno(), screen=screen) if streams.tty else nullcontext() as terminal:
+    with Terminal(env.stdin.fileno()) if streams.tty else nullcontext() as terminal:
         return run_in_loop(
             run_all(terminal), spares=lambda number: is_up and spares is not None and spares(number)
         )

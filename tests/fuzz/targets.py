@@ -13,8 +13,7 @@ from pycrictl.node.logs.logline import LogDecoder
 from pycrictl.pulls.messages import MessageReader
 from pycrictl.show import gotemplate, jsonpath
 from pycrictl.streams.remote_command import Transport
-from pycrictl.streams.wire.command import ExitReported, RemoteCommand, Streams, remote_command
-from pycrictl.streams.wire.portforward import ForwardClosed, PortForward
+from pycrictl.streams.wire.command import ExitReported, Streams, remote_command
 from pycrictl.streams.wire.tar.reader import DataReceived, TarReader
 from tests.fuzz.harness import Target, pieces
 from tests.streams.wire.frames import BINARY, frame
@@ -37,21 +36,18 @@ def _whole_and_in_pieces(
 
 
 def _stream(transport: Transport, data: bytes, chance: random.Random) -> None:
-    """Each kind of stream ends, with at most one outcome or an error."""
-    cores: list[RemoteCommand | PortForward] = [remote_command(transport, Streams(stdin=True))]
-    if transport == "spdy":
-        cores.append(PortForward(80))
-    for core in cores:
-        events: list[object] = []
-        for piece in pieces(data, chance):
-            core.connection.receive_data(piece)
-            events += core.events_received()
-            core.connection.data_to_send()
-        core.connection.receive_eof()
+    """A command ends, with an outcome or an error."""
+    core = remote_command(transport, Streams(stdin=True))
+    events: list[object] = []
+    for piece in pieces(data, chance):
+        core.connection.receive_data(piece)
         events += core.events_received()
-        assert core.is_over
-        outcomes = [one for one in events if isinstance(one, ExitReported | ForwardClosed)]
-        assert len(outcomes) == 1 or (not outcomes and getattr(core, "error", None) is not None)
+        core.connection.data_to_send()
+    core.connection.receive_eof()
+    events += core.events_received()
+    assert core.is_over
+    outcomes = [event for event in events if isinstance(event, ExitReported)]
+    assert len(outcomes) == 1 or (not outcomes and core.error is not None)
 
 
 def _log(data: bytes, chance: random.Random) -> None:

@@ -13,7 +13,6 @@ from tests.streams.wire.spdyframes import (
     Frame,
     FrameDecoder,
     FrameEncoder,
-    Ping,
     SynReply,
     SynStream,
 )
@@ -84,13 +83,6 @@ class SpdyPeer:
         while not unread[0]:
             await asyncio.sleep(0.01)
             fcntl.ioctl(sock.fileno(), termios.FIONREAD, unread)
-
-    async def answer_ping(self) -> None:
-        """Wait for a ping, ignoring other frames, and answer it."""
-        while frame := await self.next_frame():
-            if isinstance(frame, Ping):
-                self.send(frame)
-                return
 
     def send(self, *frames: Frame) -> None:
         self.writer.write(b"".join(map(self._encoder.encode, frames)))

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pycrictl.base.errors import ConnectError, PycrictlError, UpgradeRefused, UsageError
-from pycrictl.streams.forwarder import Forwarder, PortPair, listen, parse_pair
+from pycrictl.streams.forwarder import MAX_ERROR_BYTES, Forwarder, PortPair, listen, parse_pair
 from tests.streams.servers import Handler, read_head, run, serve
-from tests.streams.wire.spdyframes import Data, Ping, RstStream, SynReply, SynStream
+from tests.streams.wire.spdyframes import Data, GoAway, Ping, RstStream, SynReply, SynStream
 from tests.waiting import until
 
 from .spdy_server import UPGRADE, SpdyPeer
@@ -122,6 +122,9 @@ async def answering(peer: SpdyPeer) -> None:
         if heard == b"refuse":
             error = Data(error_id, b"nobody\x1b[2J listens", is_last=True)
             peer.send(Data(data_id, b"", is_last=True), error)
+        elif heard == b"long":
+            text = [Data(error_id, b"x" * MAX_ERROR_BYTES), Data(error_id, b"x", is_last=True)]
+            peer.send(*text, Data(data_id, b"", is_last=True))
         elif heard == b"reset":
             peer.send(RstStream(data_id, 6))
         elif heard == b"garble":
@@ -154,6 +157,7 @@ def test_many_connections_over_spdy() -> None:
     ("word", "reason"),
     [
         (b"refuse", "nobody"),
+        (b"long", "x" * MAX_ERROR_BYTES),
         (b"reset", "reset the connection"),
         (b"break", "the connection to the runtime ended"),
         (b"garble", "does not speak SPDY/3"),
@@ -172,6 +176,7 @@ def test_a_connection_that_fails_is_told_and_concerns_no_other(word: bytes, reas
             (note,) = scene.notes
             assert note.startswith(f"forwarding {scene.port} -> 80: ")
             assert reason in note
+            assert len(note) < MAX_ERROR_BYTES + 100
             assert not scene.running.done()
 
     run(scenario())
@@ -244,6 +249,23 @@ def test_a_connection_that_is_never_taken() -> None:
             assert await scene.get(b"x") == b""
             (note,) = scene.notes
             assert note.endswith(": the runtime did not take the connection within 1 s")
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("refusal", [RstStream(1, 3), GoAway(0)])
+def test_a_connection_that_the_runtime_refuses(refusal: RstStream | GoAway) -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.next_frame()
+        peer.send(refusal)
+        while await peer.next_frame():
+            pass
+
+    async def scenario() -> None:
+        async with forwarding(spdy(talk)) as scene:
+            assert await scene.get(b"x") in (b"", b"reset")
+            (note,) = scene.notes
+            assert note.endswith(": the runtime refused to forward the connection")
 
     run(scenario())
 

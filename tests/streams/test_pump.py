@@ -1,16 +1,18 @@
-"""Standard streams of every kind as the input and outputs of a command."""
+"""The standard streams and the terminal of a command."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import termios
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
 import pytest
 
-from pycrictl.streams.pump import PIECE_BYTES, Input, Output
+from pycrictl.streams.pump import PIECE_BYTES, DetachKeys, Input, Output, Terminal
 from tests.streams.servers import run
 
 
@@ -109,3 +111,57 @@ def test_waiting_for_input_can_be_cancelled() -> None:
             return await stdin.read()
 
     assert run(scenario()) == b"later"
+
+
+# The terminal
+
+
+@pytest.fixture
+def pty() -> Iterator[tuple[int, int]]:
+    ours, theirs = os.openpty()
+    yield ours, theirs
+    for descriptor in (ours, theirs):
+        try:
+            os.close(descriptor)
+        except OSError:
+            pass  # the test closed it
+
+
+@pytest.mark.parametrize(
+    ("typed", "sent", "leaves"),
+    [
+        ([b"ls\r"], b"ls\r", False),
+        ([b"a\x10\x11b"], b"a", True),
+        ([b"a\x10", b"\x11"], b"a", True),
+        ([b"\x10", b"x"], b"\x10x", False),
+        ([b"\x10", b"\x10", b"\x11"], b"\x10", True),
+        ([b"\x11\x10"], b"\x11", False),
+        ([b""], b"", False),
+    ],
+)
+def test_detach_keys(typed: list[bytes], sent: bytes, leaves: bool) -> None:
+    keys = DetachKeys()
+    answers = [keys.feed(data) for data in typed]
+    assert b"".join(data for data, _ in answers) == sent
+    assert [is_left for _, is_left in answers] == [False] * (len(typed) - 1) + [leaves]
+
+
+def test_a_raw_terminal_is_restored_whatever_happens(pty: tuple[int, int]) -> None:
+    before = termios.tcgetattr(pty[1])
+
+    def fail() -> None:
+        with Terminal(pty[1]) as terminal:
+            terminal.make_raw()
+            local_modes = termios.tcgetattr(pty[1])[3]
+            assert not local_modes & (termios.ECHO | termios.ICANON | termios.ISIG)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert termios.tcgetattr(pty[1]) == before
+
+
+def test_a_terminal_that_is_gone(pty: tuple[int, int]) -> None:
+    with Terminal(pty[1]) as terminal:
+        os.close(pty[1])
+        assert terminal.size() == (0, 0)

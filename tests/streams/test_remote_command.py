@@ -17,7 +17,7 @@ import pytest
 from pycrictl.base.errors import RemoteProtocolError, StreamError, UpgradeRefused
 from pycrictl.streams.pump import Ends, Input, Output
 from pycrictl.streams.remote_command import Transport, run_command, usable
-from pycrictl.streams.wire.command import ExitReported, OutcomeUnknown, Streams
+from pycrictl.streams.wire.command import ExitReported, Streams
 from tests.streams.servers import accept_upgrade, read_head, run, serve, write
 from tests.streams.wire.frames import BINARY, PING, close_frame, frame
 from tests.streams.wire.spdyframes import RstStream
@@ -40,7 +40,6 @@ class Scene:
         self, talk: Talk, *, protocol: str = "v4.channel.k8s.io", refuses: int = 0
     ) -> None:
         self.heads: list[dict[str, str]] = []
-        self.notes: list[str] = []
         self.stdout: Any = io.StringIO()
         self.stderr = io.StringIO()
         self._talk = talk
@@ -59,22 +58,19 @@ class Scene:
             writer.write(UPGRADE.format(self._protocol).encode())
             await self._talk(reader, writer)
 
-    def websocket(
-        self, streams: Streams = OUTPUT_ONLY, *, wanted: Transport = "websocket", **terms: Any
-    ) -> ExitReported | None:
-        return self._run(streams, wanted=wanted, **terms)
+    def websocket(self, streams: Streams = OUTPUT_ONLY) -> ExitReported | None:
+        return self.run(streams, transport="websocket")
 
     def spdy(self, streams: Streams = PIPED, **terms: Any) -> ExitReported | None:
-        return self._run(streams, wanted="spdy", **terms)
+        return self.run(streams, transport="spdy", **terms)
 
-    def _run(
+    def run(
         self,
         streams: Streams,
         *,
-        wanted: Transport,
-        is_attach: bool = False,
+        transport: Transport,
         stdin: bytes = b"",
-        silence_s: float = 10,
+        opening_s: float = 10,
     ) -> ExitReported | None:
         async def scenario() -> ExitReported | None:
             with tempfile.TemporaryFile("w+b") as file:
@@ -84,17 +80,15 @@ class Scene:
                     Output(self.stdout),
                     Output(self.stderr),
                     Input(io.TextIOWrapper(file)) if streams.stdin else None,
-                    note=self.notes.append,
                 )
                 async with serve(self._handle) as address:
                     return await run_command(
                         lambda: f"http://{address}/exec/secret",
                         streams,
                         ends,
-                        wanted=wanted,
-                        is_attach=is_attach,
+                        transport=transport,
                         timeout_s=30,
-                        silence_s=silence_s,
+                        opening_s=opening_s,
                     )
 
         return run(scenario())
@@ -187,10 +181,10 @@ def test_what_is_used_for_websocket(streams: Streams, is_attach: bool, used: Tra
     assert usable("websocket", streams, is_attach=is_attach) == used
 
 
-@pytest.mark.parametrize("wanted", ["websocket", "spdy"])
-def test_what_was_not_offered(wanted: Transport) -> None:
+@pytest.mark.parametrize("transport", ["websocket", "spdy"])
+def test_what_was_not_offered(transport: Transport) -> None:
     with pytest.raises(RemoteProtocolError, match=r"not offered|unsupported subprotocol"):
-        Scene(say(), protocol="v3.channel.k8s.io").websocket(wanted=wanted)
+        Scene(say(), protocol="v3.channel.k8s.io").run(OUTPUT_ONLY, transport=transport)
 
 
 def test_a_refused_websocket_is_told_with_what_helps() -> None:
@@ -226,37 +220,12 @@ def test_the_outcome_survives_a_reset() -> None:
     assert (outcome.exit_code, scene.stdout.getvalue()) == (3, "out")
 
 
-def test_a_server_that_is_stuck_after_the_outputs() -> None:
-    async def talk(peer: SpdyPeer) -> None:
-        await peer.accept(4)
-        peer.end("stdout", "stderr")
-        await asyncio.sleep(20)
-
-    scene = Scene(spdy(talk))
-    with pytest.raises(OutcomeUnknown, match="neither takes input nor answers"):
-        scene.spdy(stdin=bytes(16 << 20), silence_s=2)
-    assert len(scene.notes) == 1
-
-
-def test_a_command_that_closes_its_outputs_and_works_on() -> None:
-    async def talk(peer: SpdyPeer) -> None:
-        await peer.accept(4)
-        peer.end("stdout", "stderr")
-        await peer.answer_ping()
-        peer.say("error", SUCCESS, is_last=True)
-        await until_gone(peer)
-
-    scene = Scene(spdy(talk))
-    assert scene.spdy(silence_s=2) == ExitReported(0)
-    assert len(scene.notes) == 1
-
-
 def test_a_server_that_never_opens_the_streams() -> None:
     async def talk(peer: SpdyPeer) -> None:
         await asyncio.sleep(20)
 
     with pytest.raises(StreamError, match="did not open the streams in time"):
-        Scene(spdy(talk)).spdy(silence_s=0.1)
+        Scene(spdy(talk)).spdy(opening_s=0.1)
 
 
 def test_input_that_the_server_refuses() -> None:

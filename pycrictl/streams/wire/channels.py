@@ -79,9 +79,6 @@ class Channels(ABC):
     def end(self, channel: int) -> None:  # noqa: B027 - as it says
         """End our side of a channel. Has an effect over SPDY only."""
 
-    def ping(self) -> None:  # noqa: B027 - as it says
-        """Ping the peer. Has an effect over SPDY only."""
-
     def close(self) -> None:  # noqa: B027 - as it says
         """Close the connection. Has an effect over WebSocket only."""
 

@@ -106,11 +106,6 @@ class RemoteCommand:
         self._still_sending: set[int] = {Channel.ERROR, *self._outputs}
         self._events: list[Event] = []
 
-    @property
-    def awaits_outcome_only(self) -> bool:
-        """True when all outputs have ended and the outcome is not known."""
-        return self._still_sending == {Channel.ERROR} and not self._is_reported
-
     def resize(self, *, width: int, height: int) -> None:
         """Send the terminal's size in characters; ignore an impossible size."""
         if 0 < width <= _MAX_SIZE and 0 < height <= _MAX_SIZE:

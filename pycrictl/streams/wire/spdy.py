@@ -76,7 +76,6 @@ class SpdyChannels(Channels):
         self._buffer = b""  # the start of an incomplete frame
         self._data_id = self._data_bytes_left = 0
         self._is_data_last = False
-        self._next_ping_id = 1
         self._ids = {channel: 2 * index + 1 for index, channel in enumerate(headers)}
         self._channels = {stream_id: channel for channel, stream_id in self._ids.items()}
         self._opening = set(self._channels)
@@ -101,11 +100,6 @@ class SpdyChannels(Channels):
         if self._can_send(channel):
             self._sending.discard(self._ids[channel])
             self._output.append(_HEAD.pack(self._ids[channel], _FIN << 24))
-
-    def ping(self) -> None:
-        if not self.is_over:
-            self._control(Kind.PING, _LONG.pack(self._next_ping_id))
-            self._next_ping_id += 2
 
     def data_to_send(self) -> list[bytes | memoryview]:
         output, self._output = self._output, []

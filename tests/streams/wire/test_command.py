@@ -258,16 +258,6 @@ def test_spdy_connection_lost(said: bytes, error: str) -> None:
     assert error in spdy.command.error.message
 
 
-def test_spdy_awaits_nothing_but_the_outcome() -> None:
-    spdy = Spdy()
-    spdy.feed(Data(STDOUT, b"", is_last=True))
-    assert not spdy.command.awaits_outcome_only
-    spdy.feed(Data(STDERR, b"", is_last=True))
-    assert spdy.command.awaits_outcome_only
-    assert spdy.feed(Data(ERROR, SUCCESS)) == [ExitReported(0)]
-    assert not spdy.command.awaits_outcome_only
-
-
 def test_spdy_stream_refused() -> None:
     spdy = Spdy(is_ready=False)
     spdy.command.resize(width=80, height=24)
