@@ -16,7 +16,7 @@ import termios
 import tty
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Final, Protocol, TextIO
+from typing import Final, TextIO
 
 from pycrictl.base.environ import descriptor_of, write_pieces
 from pycrictl.base.errors import StreamError
@@ -30,13 +30,6 @@ _KEPT_BYTES: Final = 4 << 20
 _MAX_PIECES: Final = 1024  # IOV_MAX of Linux
 
 _Piece = bytes | memoryview
-
-
-class ByteSink(Protocol):
-    """Where a command's output goes."""
-
-    async def write(self, *pieces: _Piece) -> None:
-        """Write pieces in order; wait for what was written before."""
 
 
 class Input:
@@ -75,7 +68,7 @@ class Input:
 
 
 class Output:
-    """Writes bytes to a standard stream of any kind; a ``ByteSink``.
+    """Writes bytes to a standard stream of any kind.
 
     A thread writes to streams that may block, such as a pipe or a terminal, because a descriptor
     shared with other programs must not be made non-blocking. Meanwhile the next bytes arrive.
@@ -96,6 +89,7 @@ class Output:
             self._may_wait = not (stat.S_ISREG(mode) or is_device)
 
     async def write(self, *pieces: _Piece) -> None:
+        """Write pieces in order; wait for what was written before."""
         if not self._may_wait:
             self._write(list(pieces) if len(pieces) <= _MAX_PIECES else [b"".join(pieces)])
             return
@@ -173,8 +167,8 @@ class Terminal:
 class Ends:
     """Our ends of a command's streams. A terminal is made raw once the streams are open."""
 
-    stdout: ByteSink
-    stderr: ByteSink
+    stdout: Output
+    stderr: Output
     stdin: Input | None = None
     terminal: Terminal | None = None
 
@@ -238,7 +232,7 @@ class Pump:
             raise core.error
 
     async def _handle_events(self) -> None:
-        output: ByteSink | None = None
+        output: Output | None = None
         held: list[_Piece] = []
         for event in self._core.events_received():
             match event:
