@@ -34,9 +34,9 @@ from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
 from pycrictl.proxy.server import JITTER, CriServer
 from pycrictl.proxy.settings import OWN_KUBECONFIG, ProxySettings
 from pycrictl.proxy.telemetry.event_log import EventLog
+from pycrictl.proxy.telemetry.history import PullHistory
 from pycrictl.proxy.telemetry.pod_pulls import PodPulls
 from pycrictl.proxy.telemetry.pod_pulls import recorder as pod_recorder
-from pycrictl.proxy.telemetry.recorder import PullRecorder
 from pycrictl.proxy.upstream import Upstream, ends
 from pycrictl.streams.loop import end_tasks
 
@@ -127,8 +127,8 @@ class App:
         # Consumers of events, which end in this order
         self.pages: PageServer | None = None
         self.pod_events: EventRecorder | None = None
-        self.recorder = PullRecorder(layers, lookup, emit, settings.state_dir, log)
-        events.consumers += (self.hand_over, notifier, self.recorder)
+        self.history = PullHistory(layers, emit, settings.state_dir, log)
+        events.consumers += (self.hand_over, notifier, self.history)
         if settings.metrics_address is not None:
             from pycrictl.proxy.telemetry.metrics import Metrics  # noqa: PLC0415 - an option
 
@@ -218,7 +218,7 @@ class App:
 
     async def _stop_consumers(self) -> None:
         await self._leave_to_successor()
-        await self.recorder.stop()
+        await self.history.stop()
 
     async def _drain(self) -> None:
         """Wait for work under way, while everything but new pulls is served as before.

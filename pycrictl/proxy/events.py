@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from pycrictl.proxy.pulls.pull_calls import PullCall
-    from pycrictl.proxy.telemetry.history import PullRecord
+    from pycrictl.pulls.state import PullState
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class PullEnded:
 
 @dataclass(frozen=True, slots=True)
 class PullRecorded:
-    """What is to be remembered of a call of this process, a moment after its end."""
+    """A call of this process is over, and its layers were looked up, if it pulled any."""
 
     call: PullCall
-    record: PullRecord
+    layers: PullState | None = None
 
 
 @dataclass(frozen=True, slots=True)

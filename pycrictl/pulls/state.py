@@ -216,6 +216,11 @@ class PullState:
         return sum(layer.fetched for layer in self.layers)
 
     @property
+    def reused_bytes(self) -> int:
+        """The bytes of its layers that were on the node already."""
+        return sum(layer.total for layer in self.layers) - self.got_bytes
+
+    @property
     def extracted_bytes(self) -> int:
         """The bytes that it has unpacked, without estimated layers."""
         return sum(layer.extracted for layer in self.layers if not layer.is_estimated)

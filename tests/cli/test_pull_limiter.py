@@ -17,7 +17,7 @@ from pycrictl.proxy.operators import kubelet_document, status_document
 from pycrictl.proxy.pulls.pull_calls import CallState, Policy, PullKey
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey
-from pycrictl.proxy.telemetry.history import CallOutcome, append
+from pycrictl.proxy.telemetry.history import append
 from pycrictl.pulls.state import PullState, Sums
 from tests.cli.run import Run
 from tests.proxy.telemetry.records import record
@@ -207,22 +207,12 @@ def history(tmp_path: Path) -> Iterator[str]:
     folder = tmp_path / "state"
     folder.mkdir()
     append(folder, record())
-    append(folder, record(ended_s=NOW_S - 40, pod="default/db", is_joined=True, pulled_s=3.0))
-    failed = record(
-        ended_s=NOW_S - 10,
-        image="c/d:2",
-        pod="",
-        outcome=CallOutcome.FAILED,
-        cause="denied\x1b",
-        waited_s=0.0,
-        pulled_s=1.5,
-        attempts=3,
-        digest="",
-        got_bytes=None,
-        reused_bytes=None,
-    )
-    append(folder, failed)
-
+    shared = {"ended": "2023-11-14T22:14:20.000Z", "pod": "default/db", "joined": True}
+    append(folder, record(**shared, pulledSeconds=3.0, bytesPerSecond=8 * 1024**2 / 3))
+    unknown = dict.fromkeys(("pod", "digest", "gotBytes", "reusedBytes", "bytesPerSecond"))
+    failed = {"ended": "2023-11-14T22:14:50.000Z", "outcome": "failed", "cause": "denied\x1b"}
+    times = {"waitedSeconds": 0.0, "pulledSeconds": 1.5, "attempts": 3}
+    append(folder, record(image="c/d:2", **failed, **times, **unknown))
     calls = {"history": giving({"folder": str(folder)})}
     with serving(str(tmp_path / "a.sock"), calls) as path:
         yield path

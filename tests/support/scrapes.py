@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.proxy.program import Program
 
-RECORDED = Path(__file__).parents[1] / "packaging" / "data" / "scrape.prom"
 LISTEN = ("--metrics-listen", "127.0.0.1:0")
 
 

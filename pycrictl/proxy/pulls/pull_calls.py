@@ -53,6 +53,19 @@ class CallState(Enum):
     LEFT = auto()
 
 
+class CallOutcome(StrEnum):
+    """How a call ended. ``GONE``: its client disconnected. ``REFUSED``: by the proxy.
+
+    ``PRESENT``: the runtime already had the image.
+    """
+
+    PULLED = "pulled"
+    PRESENT = "present"
+    FAILED = "failed"
+    REFUSED = "refused"
+    GONE = "gone"
+
+
 @dataclass(slots=True, eq=False)
 class QueuedPull:
     """Equal calls, which share a slot; later pulls have higher numbers.
@@ -126,6 +139,28 @@ class PullCall:
     @property
     def image(self) -> str:
         return self.pull.key.image
+
+    @property
+    def outcome(self) -> CallOutcome:
+        """How it ended; only for a call that is over."""
+        if self.end is CallState.LEFT:
+            return CallOutcome.GONE
+        if self.refusal is not None:
+            return CallOutcome.REFUSED
+        if self.end is CallState.FAILED:
+            return CallOutcome.FAILED
+        return CallOutcome.PULLED if self.pull.takes_slot else CallOutcome.PRESENT
+
+    @property
+    def waited_s(self) -> float:
+        """The time from the first attempt to the start of this one, or to the end without one."""
+        until = self.ended if self.started is None else self.started
+        return round(max(until - self.asked, 0.0), 3)
+
+    @property
+    def pulled_s(self) -> float:
+        """The time that the runtime took."""
+        return 0.0 if self.started is None else round(self.ended - max(self.started, self.asked), 3)
 
     @property
     def state(self) -> CallState:

@@ -19,7 +19,7 @@ from pycrictl.proxy.events import (
     StreamEnded,
     TookOver,
 )
-from pycrictl.proxy.telemetry.history import CallOutcome
+from pycrictl.proxy.pulls.pull_calls import CallOutcome
 
 NAMES: Final[Mapping[type[Event], str]] = {
     PullRecorded: "pull",
@@ -51,22 +51,22 @@ class EventLog:
                 self._log.info(name, **_fields(event))
 
     def _pull(self, event: PullRecorded, name: str) -> None:
-        call, record = event.call, event.record
+        call, layers = event.call, event.layers
         fields: dict[str, object] = {
-            "image": record.image,
-            "pod": record.pod or "-",
-            "outcome": record.code or record.outcome.value,
+            "image": call.reference,
+            "pod": call.pod or "-",
+            "outcome": call.code or call.outcome.value,
             "error": call.reason,
-            "waited_s": record.waited_s,
-            "pulled_s": record.pulled_s,
-            "bytes": "" if record.got_bytes is None else record.got_bytes,
-            "reused": "" if record.reused_bytes is None else record.reused_bytes,
-            "attempt": record.attempts if record.attempts > 1 else "",
+            "waited_s": call.waited_s,
+            "pulled_s": call.pulled_s,
+            "bytes": "" if layers is None else layers.got_bytes,
+            "reused": "" if layers is None else layers.reused_bytes,
+            "attempt": call.attempt if call.attempt > 1 else "",
         }
-        if record.outcome is CallOutcome.PULLED and not record.is_joined:
+        if call.outcome is CallOutcome.PULLED and not call.is_joined:
             self._log.info(name, **fields)
         else:
-            self._pulls[record.outcome](**fields)
+            self._pulls[call.outcome](**fields)
 
 
 def _fields(event: CopyEnded | StreamEnded | HandedOver | TookOver) -> dict[str, object]:

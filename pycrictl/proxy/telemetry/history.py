@@ -1,27 +1,33 @@
-"""The last pulls, in files that survive restarts and crashes of the proxy.
+"""The history of pulls, in files that survive restarts and crashes of the proxy.
 
-Each record is one line of JSON, appended by one write. A line that a crash cut short is skipped. A
-full file becomes the older one of two, so at least ``KEPT`` pulls are kept, in never more than two
-files. Several processes may write at once, as the old and the new one do during a hand-over.
+Each finished PullImage call is one line of JSON, appended by one write. A line that a crash cut
+short is skipped. A full file becomes the older one of two, so at least ``KEPT`` pulls are kept.
 """
 
 from __future__ import annotations
 
-import fcntl
+import asyncio
 import json
 import os
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from pycrictl.base.errors import reason_of
 from pycrictl.base.foreign import mapping, parse
+from pycrictl.base.servicelog import Log
 from pycrictl.base.units import format_moment
-from pycrictl.proxy.pulls.pull_calls import CallState, PullCall
+from pycrictl.proxy.events import Emit, Event, PullEnded, PullRecorded
+from pycrictl.proxy.pulls.pull_calls import ATTEMPT_GAP_S, CallOutcome, PullCall
+from pycrictl.streams.loop import end_tasks, in_thread
+
+if TYPE_CHECKING:
+    from pycrictl.proxy.pulls.layer_poller import LayerPoller
+    from pycrictl.pulls.state import PullState
 
 STATE_FOLDER: Final = "/var/lib/pycrictl"
 KEPT: Final = 10_000
@@ -31,124 +37,116 @@ _OLDER: Final = "pulls.1.jsonl"
 FILE_BYTES: Final = KEPT * 1024
 """The size at which a file is full: a record takes 300 to 500 bytes, and rarely more than 1 KiB."""
 
+STOP_S: Final = 4.0
+"""How long the shutdown of the proxy waits for lookups and writes."""
+
+MAX_WAITING: Final = 1000
+"""How many records wait for the disk, or for another attempt; more are not kept."""
+
 _KEYS: Final = frozenset(
     "ended image pod outcome cause waitedSeconds pulledSeconds gotBytes reusedBytes attempts joined"
     " bytesPerSecond".split()
 )
 """What a line must have to be shown."""
 
-_MAX_NAME_CHARS: Final = 512
-_MAX_CAUSE_CHARS: Final = 300
 
+class PullHistory:
+    """A consumer of ``PullEnded``: emits ``PullRecorded``, and keeps the last attempt of each pull.
 
-class CallOutcome(StrEnum):
-    """How a call ended. ``GONE``: its client disconnected. ``REFUSED``: by the proxy.
-
-    ``PRESENT``: the runtime already had the image.
+    Without a ``folder`` it keeps nothing. None of this delays a response: the layers of a pull are
+    looked up afterwards, files are written in a thread, and the shutdown awaits both.
     """
 
-    PULLED = "pulled"
-    PRESENT = "present"
-    FAILED = "failed"
-    REFUSED = "refused"
-    GONE = "gone"
+    def __init__(self, layers: LayerPoller, emit: Emit, folder: str, log: Log) -> None:
+        self._layers = layers
+        self._emit = emit
+        self._folder = folder
+        self._log = log
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._disk = asyncio.Lock()
+        self._stopping = asyncio.Event()
+        self._has_complained = False
 
-    @property
-    def is_good(self) -> bool:
-        return self in (CallOutcome.PULLED, CallOutcome.PRESENT)
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, PullEnded) or event.call.is_elsewhere:
+            return
+        if len(self._tasks) >= MAX_WAITING:
+            self._emit(PullRecorded(event.call))
+            return
+        task = asyncio.get_running_loop().create_task(self._record(event.call))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=STOP_S)
+        await end_tasks(self._tasks)
+
+    async def _record(self, call: PullCall) -> None:
+        layers = None
+        # Of equal pulls, only the first has downloaded anything.
+        if call.outcome is CallOutcome.PULLED and not call.is_joined:
+            elapsed_s = asyncio.get_running_loop().time() - (call.started or call.ended)
+            layers = await self._layers.ended(call.image, time.time() - elapsed_s)
+        self._emit(PullRecorded(call, layers))
+        document = document_of(call, layers, ended_s=time.time())
+        if not self._folder:
+            return
+        if call.outcome not in (CallOutcome.PULLED, CallOutcome.PRESENT):
+            with suppress(TimeoutError):  # another attempt may follow
+                async with asyncio.timeout(ATTEMPT_GAP_S):
+                    await self._stopping.wait()
+            if call.is_continued:
+                return
+        problem = ""
+        async with self._disk:
+            try:
+                await in_thread(partial(append, Path(self._folder), document))
+            except OSError as exc:
+                problem = reason_of(exc)
+        if problem and not self._has_complained:
+            self._log.warning("no_history", folder=self._folder, error=problem)
+        self._has_complained = bool(problem)
 
 
-@dataclass(frozen=True, slots=True)
-class PullRecord:
-    """The record of a call, in wall time and without secrets; bytes are None if unknown.
+def document_of(call: PullCall, layers: PullState | None, *, ended_s: float) -> dict[str, Any]:
+    """Return the record of a call: times in RFC 3339, null if unknown, without secrets.
 
-    ``waited_s`` is the time from the first attempt to the start, ``cause`` the last error, maybe of
-    an earlier attempt. ``digest`` is what the tag named, or else the image's ID. ``got_bytes`` are
-    compressed, ``extracted_bytes`` on disk; ``size_bytes`` are compressed, or the runtime's figure.
+    ``cause`` is the last error, maybe of an earlier attempt. ``digest`` is what the tag named, or
+    else the image's ID. ``gotBytes`` are compressed, ``extractedBytes`` on disk.
     """
-
-    ended_s: float
-    image: str
-    pod: str
-    outcome: CallOutcome
-    code: str
-    cause: str
-    waited_s: float
-    pulled_s: float
-    attempts: int
-    is_joined: bool
-    digest: str = ""
-    got_bytes: int | None = None
-    reused_bytes: int | None = None
-    extracted_bytes: int | None = None
-    size_bytes: int | None = None
-
-    @classmethod
-    def of(cls, call: PullCall) -> PullRecord:
-        began = call.started
-        waited_until = call.ended if began is None else max(began, call.asked)
-        if call.end is CallState.LEFT:
-            outcome = CallOutcome.GONE
-        elif call.refusal is not None:
-            outcome = CallOutcome.REFUSED
-        elif call.end is CallState.FAILED:
-            outcome = CallOutcome.FAILED
-        else:
-            outcome = CallOutcome.PULLED if call.pull.takes_slot else CallOutcome.PRESENT
-        return cls(
-            ended_s=time.time(),
-            image=call.reference[:_MAX_NAME_CHARS],
-            pod="" if call.pod is None else str(call.pod)[:_MAX_NAME_CHARS],
-            outcome=outcome,
-            code=call.code,
-            cause=(call.reason or call.cause)[:_MAX_CAUSE_CHARS],
-            waited_s=round(waited_until - call.asked, 3),
-            pulled_s=round(max(call.ended - waited_until, 0.0), 3),
-            attempts=call.attempt,
-            is_joined=call.is_joined,
-            digest=call.image_id,
-        )
-
-    def document(self) -> dict[str, Any]:
-        """Return the record as JSON: times in RFC 3339, durations in seconds, null if unknown."""
-        return {
-            "ended": format_moment(self.ended_s, "milliseconds"),
-            "image": self.image,
-            "digest": self.digest or None,
-            "pod": self.pod or None,
-            "outcome": self.outcome.value,
-            "code": self.code or None,
-            "cause": self.cause or None,
-            "waitedSeconds": self.waited_s,
-            "pulledSeconds": self.pulled_s,
-            "gotBytes": self.got_bytes,
-            "reusedBytes": self.reused_bytes,
-            "extractedBytes": self.extracted_bytes,
-            "sizeBytes": self.size_bytes,
-            "attempts": self.attempts,
-            "joined": self.is_joined,
-            "bytesPerSecond": (
-                round(self.got_bytes / self.pulled_s) if self.got_bytes and self.pulled_s else None
-            ),
-        }
+    got = None if layers is None else layers.got_bytes
+    return {
+        "ended": format_moment(ended_s, "milliseconds"),
+        "image": call.reference[:512],
+        "digest": (layers.digest if layers else call.image_id) or None,
+        "pod": None if call.pod is None else str(call.pod)[:512],
+        "outcome": call.outcome.value,
+        "code": call.code or None,
+        "cause": (call.reason or call.cause)[:300] or None,
+        "waitedSeconds": call.waited_s,
+        "pulledSeconds": call.pulled_s,
+        "gotBytes": got,
+        "reusedBytes": None if layers is None else layers.reused_bytes,
+        "extractedBytes": None if layers is None else layers.extracted_bytes,
+        "attempts": call.attempt,
+        "joined": call.is_joined,
+        "bytesPerSecond": round(got / call.pulled_s) if got and call.pulled_s else None,
+    }
 
 
-def append(folder: Path, record: PullRecord, *, file_bytes: int = FILE_BYTES) -> None:
+def append(folder: Path, document: dict[str, Any], *, file_bytes: int = FILE_BYTES) -> None:
     """Append a record to the history in a folder, which is created if need be."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # A line begins with its separator, so that one that was cut short costs nothing else.
-    line = b"\n" + json.dumps(record.document(), separators=(",", ":")).encode()
     path = folder / NAME
-    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with suppress(FileNotFoundError):
-            if path.lstat().st_size >= file_bytes:
-                path.rename(folder / _OLDER)
-        with open(path, "ab", opener=_open) as file:
-            file.write(line)
-    finally:
-        os.close(lock)
+    with suppress(FileNotFoundError):
+        if path.lstat().st_size >= file_bytes:
+            path.rename(folder / _OLDER)
+    # A line begins with its separator, so that one that was cut short costs nothing else.
+    line = b"\n" + json.dumps(document, separators=(",", ":")).encode()
+    with open(path, "ab", opener=_open) as file:
+        file.write(line)
 
 
 def newest(folder: Path, *, kept: int = KEPT) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from bisect import bisect_left
 from collections import Counter as Counter_
 from typing import Final
 
@@ -27,41 +26,24 @@ from pycrictl.proxy.events import (
     StreamEnded,
     TookOver,
 )
+from pycrictl.proxy.pulls.pull_calls import CallOutcome
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import version
 from pycrictl.proxy.serve.http_server import MakePage, page
 from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
-from pycrictl.proxy.telemetry.history import CallOutcome, PullRecord
-from pycrictl.proxy.upstream import Upstream, ends
+from pycrictl.proxy.upstream import Upstream
 from pycrictl.runtime.cri.calls.client import method
 from pycrictl.streams.wire import codes
-from pycrictl.streams.wire.codes import DEADLINE_EXCEEDED, UNAVAILABLE, UNIMPLEMENTED
-
-_MIB: Final = 1024**2
-_GIB: Final = 1024**3
+from pycrictl.streams.wire.codes import DEADLINE_EXCEEDED, UNAVAILABLE
 
 PULL_BUCKETS_S: Final = (
     1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600,
 )  # fmt: skip
-"""The buckets of ``kubelet_image_pull_duration_seconds``, as are the size classes."""
-
-_SIZES: Final = (
-    10 * _MIB, 100 * _MIB, 500 * _MIB, _GIB, 5 * _GIB, 10 * _GIB, 20 * _GIB, 30 * _GIB,
-    40 * _GIB, 60 * _GIB, 100 * _GIB,
-)  # fmt: skip
-SIZE_CLASSES: Final = (
-    "0-10MB", "10MB-100MB", "100MB-500MB", "500MB-1GB", "1GB-5GB", "5GB-10GB", "10GB-20GB",
-    "20GB-30GB", "30GB-40GB", "40GB-60GB", "60GB-100GB", "GT100GB",
-)  # fmt: skip
-_NO_SIZE: Final = "N/A"
+"""The buckets of ``kubelet_image_pull_duration_seconds``."""
 
 TIMEOUT_S: Final = 2.0
 
 _REFUSING: Final = {"ResourceExhausted": "pull_slots", "DeadlineExceeded": "pull_deadline"}
-
-
-def size_class(size_bytes: int | None) -> str:
-    return SIZE_CLASSES[bisect_left(_SIZES, size_bytes)] if size_bytes else _NO_SIZE
 
 
 def method_name(path: str) -> str:
@@ -96,10 +78,8 @@ class Metrics:
         ProcessCollector(registry=registry)
         counter, gauge = page.counter, page.gauge
 
-        def by_size(name: str, text: str) -> Histogram:
-            label = "image_size_in_bytes"
-            name = f"pycrictl_{name}"
-            return Histogram(name, text, [label], buckets=PULL_BUCKETS_S, registry=registry)
+        def seconds(name: str, text: str) -> Histogram:
+            return Histogram(f"pycrictl_{name}", text, buckets=PULL_BUCKETS_S, registry=registry)
 
         build = ("pycrictl_build_info", "The program.", ["version", "python"])
         Gauge(*build, registry=registry).labels(__version__, platform.python_version()).set(1)
@@ -109,14 +89,12 @@ class Metrics:
         self._pulls = counter("pulls", over, "outcome", "code")
         joined = "PullImage calls that waited for an equal one, which succeeded."
         self._joined = counter("pulls_joined", joined)
-        waited = "Time from a PullImage call to its slot, by size of the image."
-        self._waited = by_size("pull_wait_seconds", waited)
-        pulled = "Time that the runtime took for a pull, by size of the image."
-        self._pulled = by_size("pull_duration_seconds", pulled)
+        waited = "Time from the first call of a pull to its slot."
+        self._waited = seconds("pull_wait_seconds", waited)
+        pulled = "Time that the runtime took for a pull."
+        self._pulled = seconds("pull_duration_seconds", pulled)
         moved = "Bytes of layers that pulls downloaded, found on the node, and unpacked."
         self._bytes = counter("pull_bytes", moved, "phase")
-        for phase in ("downloaded", "reused", "extracted"):
-            self._bytes.labels(phase)
         book = queue.book
         gauge("pulls_running", "Pulls at the runtime.", lambda: len(book.running))
         gauge("pulls_waiting", "Pulls that wait for a slot.", lambda: len(book.line))
@@ -145,12 +123,9 @@ class Metrics:
     def __call__(self, event: Event) -> None:
         match event:
             case CallEnded():
-                name, code = method_name(event.path), codes.name_of(event.code)
-                self._calls[name, code] += 1
-                if not ends(event.path) and event.code != UNIMPLEMENTED:
-                    self._streams.labels(name, code).inc()
+                self._calls[method_name(event.path), codes.name_of(event.code)] += 1
             case PullRecorded():
-                self._pull(event.record)
+                self._pull(event)
             case CopyEnded():
                 self._copies.labels(event.direction, event.end).inc()
                 if event.end == "done":
@@ -162,23 +137,24 @@ class Metrics:
             case HandOverFailed():
                 self._handovers.labels("failed").inc()
 
-    def _pull(self, record: PullRecord) -> None:
-        code = "other" if record.code.isdigit() else record.code
-        self._pulls.labels(record.outcome.value, code).inc()
-        if record.is_joined:
+    def _pull(self, event: PullRecorded) -> None:
+        call, layers = event.call, event.layers
+        outcome = call.outcome
+        self._pulls.labels(outcome.value, "other" if call.code.isdigit() else call.code).inc()
+        if outcome is CallOutcome.REFUSED and call.code in _REFUSING:
+            self._refused_pulls[_REFUSING[call.code]] += 1
+        if call.is_joined:
             self._joined.inc()
-        if record.outcome is CallOutcome.REFUSED and record.code in _REFUSING:
-            self._refused_pulls[_REFUSING[record.code]] += 1
-        if record.outcome is CallOutcome.PRESENT:
             return
-        size = size_class(record.size_bytes)
-        self._waited.labels(size).observe(record.waited_s)
-        if record.outcome is not CallOutcome.PULLED or record.is_joined:
-            return
-        self._pulled.labels(size).observe(record.pulled_s)
-        self._bytes.labels("downloaded").inc(record.got_bytes or 0)
-        self._bytes.labels("reused").inc(record.reused_bytes or 0)
-        self._bytes.labels("extracted").inc(record.extracted_bytes or 0)
+        # A pull waits once, however many attempts and equal calls follow.
+        if call.attempt == 1 and outcome is not CallOutcome.PRESENT:
+            self._waited.observe(call.waited_s)
+        if outcome is CallOutcome.PULLED:
+            self._pulled.observe(call.pulled_s)
+        if layers is not None:
+            self._bytes.labels("downloaded").inc(layers.got_bytes)
+            self._bytes.labels("reused").inc(layers.reused_bytes)
+            self._bytes.labels("extracted").inc(layers.extracted_bytes)
 
     def _refused(self) -> dict[tuple[str, ...], int]:
         others = {

@@ -1,30 +1,77 @@
-"""Made-up records of pulls."""
+"""Made-up records of pulls, and metrics after one event of each kind."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from pycrictl.proxy.telemetry.history import CallOutcome, PullRecord
+from pycrictl.base.servicelog import Log
+from pycrictl.copy.service.slots import Slots
+from pycrictl.proxy.events import (
+    CallEnded,
+    CopyEnded,
+    Event,
+    HandedOver,
+    HandOverFailed,
+    PullRecorded,
+    StreamEnded,
+    TookOver,
+)
+from pycrictl.proxy.pulls.pull_calls import CallState, PullCall, PullKey, QueuedPull
+from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
+from pycrictl.proxy.telemetry.metrics import Metrics
+from pycrictl.pulls.state import LayerState, PullState
 
-_PULLED = PullRecord(
-    ended_s=1_700_000_000.0,
-    image="a/b:1",
-    pod="default/web",
-    outcome=CallOutcome.PULLED,
-    code="OK",
-    cause="",
-    waited_s=2.0,
-    pulled_s=4.0,
-    attempts=1,
-    is_joined=False,
-    digest="sha256:12",
-    got_bytes=8 * 1024**2,
-    reused_bytes=1024,
-    extracted_bytes=20 * 1024**2,
-    size_bytes=8 * 1024**2 + 1024,
+_PULLED: dict[str, Any] = {
+    "ended": "2023-11-14T22:13:20.000Z",
+    "image": "a/b:1",
+    "digest": "sha256:12",
+    "pod": "default/web",
+    "outcome": "pulled",
+    "code": "OK",
+    "cause": None,
+    "waitedSeconds": 2.0,
+    "pulledSeconds": 4.0,
+    "gotBytes": 8 * 1024**2,
+    "reusedBytes": 1024,
+    "extractedBytes": 20 * 1024**2,
+    "attempts": 1,
+    "joined": False,
+    "bytesPerSecond": 2 * 1024**2,
+}
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    return {**_PULLED, **changes}
+
+
+PULL = QueuedPull(1, PullKey("a"), takes_slot=True, reference="a")
+
+
+def ended(how: CallState, code: str, refusal: int | None = None) -> PullCall:
+    call = PullCall(1, PULL, None, "a", "a", 0, end=how, ended=5, started=1)
+    call.code, call.refusal = code, refusal
+    return call
+
+
+EVENTS: tuple[Event, ...] = (
+    PullRecorded(ended(CallState.DONE, "OK"), PullState(layers=(LayerState(total=7),))),
+    PullRecorded(ended(CallState.FAILED, "Unknown")),
+    PullRecorded(ended(CallState.FAILED, "ResourceExhausted", 8)),
+    CopyEnded("to", "c", "p", "/x", 5, "done", 1.0, files=1),
+    CopyEnded("from", "c", "p", "/x", 0, "failed", 1.0, error="no"),
+    StreamEnded("default/web", "http", "done", 3, 1.0),
+    CallEnded("/runtime.v1.RuntimeService/GetContainerEvents", 0),
+    CallEnded("/runtime.v1.RuntimeService/Version", 0),
+    HandedOver(7, running=1, waiting=2),
+    HandOverFailed("why"),
+    TookOver(7),
 )
 
 
-def record(**fields: Any) -> PullRecord:
-    return replace(_PULLED, **fields)
+def metrics() -> Metrics:
+    tokens = Tokens()
+    streams = StreamServer(tokens, cast(Any, None), print, Log("pycrictl.proxy.test"))
+    copies = cast(Any, SimpleNamespace(running=[]))
+    return Metrics(cast(Any, None), PullQueue(1), copies, Slots(), tokens, streams)

@@ -1,30 +1,39 @@
+"""Records of the calls of a whole proxy, and the files that keep them."""
+
 from __future__ import annotations
 
-import multiprocessing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
-from pycrictl.proxy.pulls.pull_calls import CallState, Policy, PullKey
+from pycrictl._proto import cri_pb2
+from pycrictl.base import limits
+from pycrictl.proxy.pulls.pull_calls import CallOutcome, CallState, Policy, PullCall, PullKey
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey
 from pycrictl.proxy.telemetry import history
-from pycrictl.proxy.telemetry.history import CallOutcome, PullRecord, append, newest
+from pycrictl.proxy.telemetry.history import append, newest
+from tests.fakecri import FakeServer, Status
+from tests.proxy.program import Program
 from tests.proxy.telemetry.records import record
+from tests.support.limited_pulls import ABSENT, PRESENT, pod, prepare
+from tests.waiting import wait_until
 
 WEB, DB = PodKey("default", "web", "1"), PodKey("default", "db", "2")
 A = PullKey("docker.io/a/b:1")
+
+Start = Callable[..., Program]
 
 
 def images(folder: Path) -> list[str]:
     return [kept["image"] for kept in newest(folder)]
 
 
-def ended(queue: PullQueue, code: str = "OK") -> PullRecord:
-    call = queue.book.ended[-1]
-    call.code = code
-    return PullRecord.of(call)
+def ended(queue: PullQueue) -> PullCall:
+    return queue.book.ended[-1]
 
 
 def test_a_caller_that_waits_for_an_equal_pull_is_pulled_after_it() -> None:
@@ -33,12 +42,12 @@ def test_a_caller_that_waits_for_an_equal_pull_is_pulled_after_it() -> None:
     queue.submit(2, A, now=3, pod=DB)
     queue.submit(3, A, now=4)
     queue.end(3, CallState.LEFT, now=5)
-    found = ended(queue, "")
-    assert (found.outcome, found.waited_s, found.pulled_s) == (CallOutcome.GONE, 1.0, 0.0)
+    call = ended(queue)
+    assert (call.outcome, call.waited_s, call.pulled_s) == (CallOutcome.GONE, 1.0, 0.0)
     queue.end(1, CallState.DONE, now=10)
     queue.end(2, CallState.DONE, now=11)
-    found = ended(queue)
-    assert (found.is_joined, found.waited_s, found.pulled_s) == (True, 7.0, 1.0)
+    call = ended(queue)
+    assert (call.is_joined, call.waited_s, call.pulled_s) == (True, 7.0, 1.0)
     queue.submit(4, A, now=20)
     queue.submit(5, A, now=21)
     queue.end(4, CallState.FAILED, now=22, error="denied")
@@ -53,25 +62,20 @@ def test_present_gone_and_refused() -> None:
     assert ended(queue).outcome is CallOutcome.PRESENT
     queue.submit(2, A, now=2)
     queue.submit(3, PullKey("c"), now=2)
-    assert ended(queue, "ResourceExhausted").outcome is CallOutcome.REFUSED
+    assert ended(queue).outcome is CallOutcome.REFUSED
     queue.end(2, CallState.LEFT, now=3)
-    found = ended(queue, "")
-    assert (found.outcome, found.pulled_s) == (CallOutcome.GONE, 1.0)
+    call = ended(queue)
+    assert (call.outcome, call.pulled_s) == (CallOutcome.GONE, 1.0)
 
 
 def test_what_is_written_is_read_in_order(tmp_path: Path) -> None:
     assert newest(tmp_path) == []
-    unknown: dict[str, Any] = dict.fromkeys(
-        ("got_bytes", "reused_bytes", "extracted_bytes", "size_bytes")
-    )
-    empty = dict.fromkeys(("code", "pod", "digest"), "")
-    failed = record(image="a:2", outcome=CallOutcome.FAILED, cause="é\n", **empty)
-    records = [record(image="a:0"), record(image="a:1", **unknown), failed]
+    unknown: dict[str, Any] = dict.fromkeys(("gotBytes", "reusedBytes", "extractedBytes"))
+    records = [record(), record(image="a:1", **unknown), record(outcome="failed", cause="é\n")]
     for appended in records:
         append(tmp_path, appended)
-    documents = [appended.document() for appended in records]
-    assert newest(tmp_path) == documents
-    assert newest(tmp_path, kept=2) == documents[1:]
+    assert newest(tmp_path) == records
+    assert newest(tmp_path, kept=2) == records[1:]
     assert (tmp_path / history.NAME).stat().st_mode & 0o777 == 0o600
 
 
@@ -112,23 +116,73 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert target.read_text() == ""
 
 
-def _write(folder: Path, name: str) -> None:
-    for number in range(200):
-        append(folder, record(image=f"{name}:{number}"), file_bytes=20_000)
+def kept_by(proxy: Program, count: int) -> list[dict[str, Any]]:
+    wait_until(lambda: len(newest(proxy.state_path)) >= count)
+    return newest(proxy.state_path)
 
 
-def test_two_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_write, args=(tmp_path, name)) for name in ("a", "b")]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join(60)
-        assert writer.exitcode == 0
-    kept = images(tmp_path)
-    for name in ("a", "b"):
-        mine = [int(image.partition(":")[2]) for image in kept if image.startswith(name)]
-        assert mine == sorted(mine)  # the oldest may be gone
-        assert len(mine) == len(set(mine))
-    assert len(kept) >= 20_000 // 450
-    assert len(list(tmp_path.iterdir())) == 2
+def test_a_pull_is_logged_and_kept(fake: FakeServer, start: Start) -> None:
+    prepare(fake, cri_pb2.PullImageResponse(image_ref="sha256:1"))
+    proxy = start()
+    proxy.kubelet.pull("a/b:1", pod("web"))
+    (kept,) = kept_by(proxy, 1)
+    assert (kept["image"], kept["pod"], kept["outcome"]) == ("a/b:1", "default/web", "pulled")
+    assert (kept["digest"], kept["gotBytes"]) == ("sha256:1", None)
+    assert " pull image=a/b:1 pod=default/web outcome=OK waited_s=0." in proxy.log()
+    proxy.kill9()
+    proxy.start()
+    assert newest(proxy.state_path) == [kept]
+
+
+def test_many_calls_that_pull_nothing_have_a_few_lines_and_all_count(
+    fake: FakeServer, start: Start
+) -> None:
+    fake.offer("ImageStatus", lambda request, _: PRESENT if "there" in str(request) else ABSENT)
+    fake.offer(
+        "PullImage",
+        lambda request, context: (
+            cri_pb2.PullImageResponse(image_ref="r")
+            if "there" in request.image.image
+            else context.abort(grpc.StatusCode.UNKNOWN, "denied")
+        ),
+    )
+    proxy = start()
+    calls = [proxy.kubelet.start_pull(f"a/{kind}:1") for kind in ("there", "b") for _ in range(40)]
+    for call in calls:
+        call.exception(60)
+    proxy.terminate()
+    assert proxy.wait() == 0
+    outcomes = [kept["outcome"] for kept in newest(proxy.state_path)]
+    assert [outcomes.count(kind) for kind in ("present", "failed")] == [40, 40]
+    for image in ("a/there:1", "a/b:1"):  # a few more if the calls took long
+        assert limits.FAULT_LINES <= proxy.log().count(f" pull image={image} ") < 20
+
+
+def test_a_failure_counts_once_its_attempts_are_over(fake: FakeServer, start: Start) -> None:
+    fake.prepare("ImageStatus", ABSENT, repeat=True)
+    denied = Status(grpc.StatusCode.UNKNOWN, "denied: https://u:hunter2@host")
+    fake.prepare("PullImage", denied, cri_pb2.PullImageResponse(image_ref="r"), denied)
+    proxy = start()
+    with pytest.raises(grpc.RpcError):
+        proxy.kubelet.pull("a/b:1", pod("web"))
+    proxy.kubelet.pull("a/b:1", pod("web"))
+    with pytest.raises(grpc.RpcError):
+        proxy.kubelet.pull("c/d:1", pod("web"))
+    first, second = kept_by(proxy, 2)
+    assert (first["outcome"], first["attempts"]) == ("pulled", 2)
+    assert (second["outcome"], second["image"], second["code"]) == ("failed", "c/d:1", "Unknown")
+    assert first["cause"] == second["cause"]
+    assert "hunter2" not in second["cause"]
+    assert second["cause"].startswith("denied")
+
+
+def test_a_disk_that_does_not_write_is_reported_once(
+    fake: FakeServer, start: Start, folder: Path
+) -> None:
+    prepare(fake, cri_pb2.PullImageResponse(image_ref="r"))
+    (folder / "file").write_text("")
+    proxy = start("--state-dir", f"{folder}/file")
+    for _ in range(3):
+        assert proxy.kubelet.pull("a/b:1")
+    wait_until(lambda: proxy.log().count(" pull ") == 3 and " no_history " in proxy.log())
+    assert proxy.log().count(" no_history ") == 1
