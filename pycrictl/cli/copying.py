@@ -70,14 +70,11 @@ class CopyForm:
             help="Refuse to copy more than this, such as 10Gi.",
         ),
     ] = None
-    no_clobber: Annotated[
-        bool, typer.Option("--no-clobber", help="Do not replace existing files.")
-    ] = False
     progress: cli_options.Progress = "auto"
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False
 
     def rules(self, max_entries: int) -> Rules:
-        return Rules(self.archive, self.no_clobber, self.max_size, max_entries)
+        return Rules(self.archive, self.max_size, max_entries)
 
 
 def split_ends(ctx: typer.Context, paths: Sequence[str] | None) -> tuple[Sequence[str], str]:
@@ -88,16 +85,6 @@ def split_ends(ctx: typer.Context, paths: Sequence[str] | None) -> tuple[Sequenc
             hint=f"see '{ctx.command_path} --help'",
         )
     return paths[:-1], paths[-1]
-
-
-def sweep(app: AppContext) -> int:
-    from pycrictl.copy import on_node  # noqa: PLC0415 - only for --sweep
-
-    with app.open_client("runtime") as client:
-        count = on_node.sweep(partial(on_node.locate_here, client))
-    what = plural(count, "killed copy", "killed copies")
-    app.env.stdout.write(f"removed what {what} had left behind\n")
-    return ExitCode.OK
 
 
 def carry_out(
@@ -250,8 +237,6 @@ def _check_streams(env: Environment, request: spec.CopyTo | spec.CopyFrom, form:
             raise UsageError(
                 "refusing to write an archive to a terminal", hint="redirect standard output"
             )
-        if form.no_clobber:
-            raise UsageError("--no-clobber does not apply to an archive")
         _require_open(lambda: os.write(env.stdout.fileno(), b""), "standard output", "writing")
     elif request.sources[0].is_stream:
         if env.stdin_is_terminal:

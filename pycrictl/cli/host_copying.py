@@ -65,8 +65,7 @@ class OverHosts:
     def write(self, archive: Archive, path: bytes, rules: Rules, watch: Watch) -> Summary:
         is_single = archive.kind is not SourceKind.ARCHIVE
         variables = [f"{spec.SINGLE_VARIABLE}=1"] if is_single else []
-        words = [*self._words, *(["--no-clobber"] if rules.no_clobber else []), "--"]
-        words += ["-", self._shown(path)]
+        words = [*self._words, "--", "-", self._shown(path)]
         failed: dict[str, CopyError] = {}
         with ExitStack() as stack:
             ends, inputs = {}, []

@@ -46,7 +46,7 @@ T = TypeVar("T")
 OPTIONS: Final = frozenset("host sudo no_keep program max_parallel_hosts connect_timeout".split())
 """The global options that are not handed on to hosts."""
 
-_OF_CLIENT: Final = ("progress", "quiet", "no_clobber", "follow_link")
+_OF_CLIENT: Final = ("progress", "quiet", "follow_link")
 """Options of ``cp`` for the end at this machine."""
 
 _DIAGNOSES: Final = ("why", "doctor")

@@ -139,7 +139,6 @@ WRONG = (
     ("cp '' web:/a", "a path is empty"),
     ("cp /a :/b", '":/b" does not name a container'),
     ("cp --method ssh /a web:/b", "invalid value for '--method': 'ssh' is not one of"),
-    ("cp --no-clobber web:/a -", "--no-clobber does not apply to an archive"),
     ("cp --max-size 5m /a web:/b", "invalid value for '--max-size'"),
     ("cp /a", "missing argument 'DST'"),
     ("cp /a web:/b /c", "some sources are in containers and others are not"),

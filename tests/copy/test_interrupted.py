@@ -17,7 +17,6 @@ import pytest
 
 from pycrictl.base.errors import CopyError
 from pycrictl.base.signals import undisturbed
-from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree.commit import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.rootfs import Directory
@@ -36,8 +35,8 @@ def into(tmp_path: Path) -> Path:
     return tmp_path / "into"
 
 
-def merge(into: Path, rules: Rules = PLAIN) -> None:
-    directly(f"{into.parent}/source/.", into, rules)
+def merge(into: Path) -> None:
+    directly(f"{into.parent}/source/.", into, PLAIN)
 
 
 def fill(top: Path, files: dict[str, str]) -> None:
@@ -70,29 +69,22 @@ def fail(*_: object) -> None:
     raise OSError(errno.EIO, "disk")
 
 
-@pytest.mark.parametrize(
-    ("has_flags", "rules"),
-    [(True, PLAIN), (False, PLAIN), (True, Rules(no_clobber=True))],
-    ids=["flags", "no-flags", "no-clobber"],
-)
-def test_killed_in_a_merge(
-    into: Path, monkeypatch: pytest.MonkeyPatch, has_flags: bool, rules: Rules
-) -> None:
+@pytest.mark.parametrize("has_flags", [True, False])
+def test_killed_in_a_merge(into: Path, monkeypatch: pytest.MonkeyPatch, has_flags: bool) -> None:
     """The next program finishes a merge that had begun."""
     killed = partial(signal.raise_signal, signal.SIGKILL)
-    complete = NEW | OLD if rules.no_clobber else BOTH
     for killed_at in range(1, 20):
         pid = os.fork()
         if pid == 0:
             at_move(monkeypatch, [killed_at], killed, has_flags=has_flags)
             try:
-                merge(into, rules)
+                merge(into)
             finally:
                 os._exit(0)
         was_killed = os.WIFSIGNALED(os.waitpid(pid, 0)[1])
         assert len(stages_in(into)) == was_killed
         assert sweep_root(THIS_MACHINE) == was_killed
-        assert contents(into) == (OLD if killed_at == 1 else complete), killed_at
+        assert contents(into) == (OLD if killed_at == 1 else BOTH), killed_at
         if not was_killed:
             break
         shutil.rmtree(into)

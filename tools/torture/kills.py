@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from pycrictl.copy.archive.pack import pack
-from pycrictl.copy.tree.commit import COMMITS, STAGE_NAME
+from pycrictl.copy.tree.commit import COMMIT, STAGE_NAME
 from pycrictl.copy.tree.places import THIS_MACHINE, open_source
 from tests.copy.trees import stages_in
 from tests.e2e.node.forked import Ended, Program
@@ -224,16 +224,12 @@ class Scene:
             self.lab.node.start()
         if victim == "client":
             # The next copy removes what the killed one has left.
-            self._program.start(
-                "--runtime-endpoint",
-                self.lab.node.endpoint,
-                "cp",
-                "--sweep",
-                stdin=Path(os.devnull),
-            )
+            small = f"{self.container}:/etc/passwd", str(self.folder / "passwd")
+            command = "--runtime-endpoint", self.lab.node.endpoint, "cp", "--method", "node", *small
+            self._program.start(*command, stdin=Path(os.devnull))
             swept = self._program.end()
             if swept.status:
-                tally.faults.append(f"nothing could be cleared up: {swept}")
+                tally.faults.append(f"the next copy failed: {swept}")
         faults = self._judge(victim, ended, into)
         what = f"{way.kind} {way.direction} at {share:.0%}"
         tally.add(ended, into, before, complete, faults, what)
@@ -307,7 +303,7 @@ class Scene:
     def _phase(self, pid: int, into: Path, way: Way) -> str:
         """Return how far a copy is: nothing, a file without a name, a stage, a merge, or all."""
         stages = stages_in(into)
-        if any((stage / os.fsdecode(COMMITS[False])).exists() for stage in stages):
+        if any((stage / os.fsdecode(COMMIT)).exists() for stage in stages):
             return "commit"
         if stages:
             return "stage"

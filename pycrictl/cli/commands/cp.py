@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from pycrictl.base.errors import UsageError
 from pycrictl.cli import complete, copying, options, stream_options
 from pycrictl.cli.context import AppContext
 from pycrictl.copy.methods import Method, on_this_node
@@ -40,9 +39,6 @@ def cp(
             help="Use the runtime's RPCs, or this node's file systems.",
         ),
     ] = "auto",
-    sweep: Annotated[
-        bool, typer.Option("--sweep", help="Only remove what killed copies left behind.")
-    ] = False,
     tls: stream_options.TlsOptions,
 ) -> None:
     """Copy files to or from a running container.
@@ -55,10 +51,6 @@ def cp(
     Example: pycrictl cp -a web:/etc/nginx ./nginx
     """
     app: AppContext = ctx.obj
-    if sweep:
-        if paths:
-            raise UsageError("--sweep takes no arguments")
-        raise typer.Exit(copying.sweep(app))
     sources, destination = copying.split_ends(ctx, paths)
 
     @contextmanager

@@ -272,7 +272,7 @@ class OverApi:
 
     def write(self, archive: Archive, path: bytes, rules: Rules, watch: Watch) -> Summary:
         sent = archive.measured(rules, watch)
-        options = {"archive": rules.archive, "overwrite": not rules.no_clobber}
+        options = {"archive": rules.archive}
         asked = {"direction": "To", "size": sent.size_bytes, "checksum": sent.crc32}
         path = address(path, archive.kind)
         with self._begun(path, {**asked, "options": options}, watch):

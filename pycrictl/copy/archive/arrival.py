@@ -157,8 +157,6 @@ class _Arrival:
         if self._target is None:
             is_leaf = item.kind is not EntryType.DIRECTORY and not item.path
             self._target = self._find_target(SourceKind.FILE if is_leaf else SourceKind.DIRECTORY)
-        if self._target.meeting is Meeting.KEEP:
-            return
         if self._stage is None:
             container_id = self._destination.root.container_id
             self._stage = Stage(self._target.directory, self._host_owner, container_id)
@@ -175,10 +173,10 @@ class _Arrival:
             raise nothing_copied(self._last_skipped)
         _, name, meeting = self._target
         if self._stage is None:
-            return Summary(kept=int(meeting is Meeting.KEEP))
+            return Summary()
         try:
             if name is None:
-                self._stage.merge(self._rules)
+                self._stage.merge(archive=self._rules.archive)
             else:
                 self._stage.move(name, replaces=meeting is Meeting.REPLACE)
             self.close()
@@ -204,7 +202,6 @@ class _Arrival:
         meeting = meet(
             Existing(kind.value),
             existing_kind(directory.lstat(name)),
-            no_clobber=self._rules.no_clobber,
             shown=quote(os.fsdecode(directory.shown_path(name))),
         )
         if meeting is Meeting.MERGE:

@@ -66,7 +66,6 @@ class Summary:
         files: including hard links.
         directories: created or merged.
         links: symbolic links.
-        kept: existing files left unchanged (``--no-clobber``).
         skipped: entries left out; counted by the receiver of ``on_skip``.
     """
 
@@ -74,7 +73,6 @@ class Summary:
     directories: int = 0
     links: int = 0
     size_bytes: int = 0
-    kept: int = 0
     skipped: int = 0
 
     def count(self, entry: Entry | AcceptedEntry) -> None:

@@ -44,7 +44,6 @@ class Rules(NamedTuple):
     """
 
     archive: bool = False
-    no_clobber: bool = False
     max_size_bytes: int | None = None
     max_entries: int = MAX_ENTRIES
     umask: int = 0

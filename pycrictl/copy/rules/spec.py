@@ -279,10 +279,9 @@ class Meeting(Enum):
     MAKE = "nothing is there"
     REPLACE = "a file takes the place of another"
     MERGE = "both are directories"
-    KEEP = "the existing file stays"
 
 
-def meet(new: Existing, old: Existing, *, no_clobber: bool, shown: str) -> Meeting:
+def meet(new: Existing, old: Existing, *, shown: str) -> Meeting:
     """Decide what happens when ``new`` is copied to a path where ``old`` exists."""
     if old is Existing.NOTHING:
         return Meeting.MAKE
@@ -293,9 +292,7 @@ def meet(new: Existing, old: Existing, *, no_clobber: bool, shown: str) -> Meeti
             f"cannot copy a {new.value} over the {old.value} {shown}",
             hint="remove it first, or copy to another place",
         )
-    if new is Existing.DIRECTORY:
-        return Meeting.MERGE
-    return Meeting.KEEP if no_clobber else Meeting.REPLACE
+    return Meeting.MERGE if new is Existing.DIRECTORY else Meeting.REPLACE
 
 
 def _special(shown: str) -> CopyError:

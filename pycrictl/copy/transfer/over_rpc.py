@@ -4,7 +4,7 @@ A call exchanges the size and checksum of the archive, and returns a URL, throug
 is transferred. The receiver makes nothing of it visible before it has arrived completely.
 
 The calls name only a container and a path. They have no options for how files are created in the
-container (``-a``, ``--no-clobber``), or for following its links (``-L``).
+container (``-a``), or for following its links (``-L``).
 """
 
 from __future__ import annotations
@@ -116,12 +116,8 @@ class OverRpc:
         yield from_server(path, pieces)
 
     def write(self, archive: Archive, path: bytes, rules: Rules, watch: Watch) -> Summary:
-        for is_asked, what in (
-            (rules.archive, "keep modes, times and owners (-a)"),
-            (rules.no_clobber, "leave existing files alone (--no-clobber)"),
-        ):
-            if is_asked:
-                raise _unable(f"CopyToContainer cannot {what}")
+        if rules.archive:
+            raise _unable("CopyToContainer cannot keep modes, times and owners (-a)")
         if self.has_others or archive.tree is None:
             # Every server rejects an empty path: this tests for the call before anything is read.
             with suppress(Invalid):

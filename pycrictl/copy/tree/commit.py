@@ -8,8 +8,8 @@ it can continue.
 
 Each stage has a note on this machine: a file with the stage's container, directory and name. The
 program that made the stage locks the file; the kernel releases the lock however that program ends.
-The next program to get the lock may clean up: the next copy from or to the same container,
-``cp --sweep``, and the proxy and the agent when they start. A merge that had begun is finished
+The next program to get the lock may clean up: the next copy from or to the same container, and the
+proxy and the agent when they start. A merge that had begun is finished
 first; if that fails, the stage stays. If no note can be written, the copy continues without one.
 """
 
@@ -21,7 +21,6 @@ import json
 import os
 import re
 import stat
-from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -30,7 +29,6 @@ from typing import Final, NamedTuple
 from pycrictl.base.errors import CopyError
 from pycrictl.base.foreign import parse
 from pycrictl.base.units import quote
-from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Path
 from pycrictl.copy.rules.spec import Meeting, meet
 from pycrictl.copy.tree.places import Root
@@ -55,8 +53,6 @@ class Merge:
 
     Attributes:
         spare: the stage, where replaced files are kept until the end.
-        summary: of the entries in the stage; those left out because their names exist already are
-            subtracted.
         merged: directories that existed already.
         is_halfway: it failed and could not be undone: the stage is still needed.
     """
@@ -64,18 +60,15 @@ class Merge:
     staged: Directory
     target: Directory
     spare: Directory
-    summary: Summary
-    no_clobber: bool
     merged: list[Path] = field(default_factory=list, init=False)
     is_halfway: bool = field(default=False, init=False)
     _moved: list[tuple[Path, bytes]] = field(default_factory=list, init=False)
-    _kept_names: Counter[int] = field(default_factory=Counter, init=False)
 
     def check(self) -> None:
         """Compare everything, without changes."""
         with closing(self._steps(self.staged, self.target)) as steps:
             for step in steps:
-                if step.mounted and step.meeting in (Meeting.MAKE, Meeting.REPLACE):
+                if step.mounted and step.meeting is not Meeting.MERGE:
                     # A rename cannot cross file systems.
                     shown = quote(os.fsdecode(step.mounted))
                     raise CopyError(
@@ -90,8 +83,6 @@ class Merge:
                 for staged, target, path, meeting, _ in steps:
                     if meeting is Meeting.MERGE:
                         self.merged.append(path)
-                    elif meeting is Meeting.KEEP:
-                        self._keep(staged.lstat(path[-1]))
                     elif meeting is Meeting.MAKE:
                         move_new(staged, path[-1], target, path[-1])
                         self._moved.append((path, b""))
@@ -132,7 +123,6 @@ class Merge:
             meeting = meet(
                 existing_kind(staged.lstat(name)),
                 existing_kind(target.lstat(name)),
-                no_clobber=self.no_clobber,
                 shown=quote(os.fsdecode(target.shown_path(name))),
             )
             if meeting is Meeting.REPLACE:
@@ -142,21 +132,6 @@ class Merge:
                 inside = target.shown_path(name) if target.is_mount_point(name) else mounted
                 with staged.enter(name) as inner, target.enter(name) as inner_target:
                     yield from self._steps(inner, inner_target, (*above, name), inside)
-
-    def _keep(self, status: os.stat_result | None) -> None:
-        """Count an entry that stays in the stage."""
-        if status is None:
-            return
-        summary = self.summary
-        summary.kept += 1
-        if stat.S_ISLNK(status.st_mode):
-            summary.links -= 1
-            return
-        summary.files -= 1
-        # Content with another hard link may still be moved under that name.
-        self._kept_names[status.st_ino] += 1
-        if self._kept_names[status.st_ino] == status.st_nlink:
-            summary.size_bytes -= status.st_size
 
 
 def move_new(staged: Directory, name: bytes, target: Directory, new_name: bytes) -> None:
@@ -179,9 +154,8 @@ STAGE_NAME: Final = re.compile(rb"\.pycrictl-[0-9a-f]{16}")
 TOP: Final = b"top"
 """The name of the copied tree or file in a stage."""
 
-COMMITS: Final = {False: b"commit", True: b"commit-new"}
-"""The names of ``TOP`` while it is merged with the directory that the stage is in, without and with
-``--no-clobber``."""
+COMMIT: Final = b"commit"
+"""The name of ``TOP`` while it is merged with the directory that the stage is in."""
 
 _OF_ROOT: Final = "/var/lib/pycrictl/stages"
 _MAX_BYTES: Final = 64 * 1024
@@ -291,17 +265,14 @@ def _clear(noted: Noted, root: Root) -> None:
             place.remove(noted.name)
         elif status.st_mode & 0o777 == 0o700:
             with place.enter(noted.name) as stage:
-                for no_clobber, name in COMMITS.items():
-                    if stage.lstat(name) is not None:
-                        with stage.enter(name) as staged:
-                            Merge(staged, place, stage, Summary(), no_clobber).run()
+                if stage.lstat(COMMIT) is not None:
+                    with stage.enter(COMMIT) as staged:
+                        Merge(staged, place, stage).run()
             remove_stage(place, noted.name)
 
 
 def remove_stage(place: Directory, name: bytes) -> None:
     """Remove a stage. No merge may still need its contents."""
     with suppress(FileNotFoundError, NotADirectoryError), place.enter(name) as stage:
-        for committed in COMMITS.values():
-            with suppress(OSError):  # a merge being removed must not be finished
-                stage.move(committed, stage, TOP)
+        stage.move(COMMIT, stage, TOP)  # a merge being removed must not be finished
     place.remove(name)

@@ -22,9 +22,9 @@ from pycrictl.base.errors import CopyError
 from pycrictl.base.signals import undisturbed
 from pycrictl.base.units import quote
 from pycrictl.copy.rules.outcome import Summary
-from pycrictl.copy.rules.policy import AcceptedEntry, Path, Rules
+from pycrictl.copy.rules.policy import AcceptedEntry, Path
 from pycrictl.copy.tree.commit import (
-    COMMITS,
+    COMMIT,
     TOP,
     Merge,
     forget,
@@ -127,15 +127,19 @@ class Stage:
                 self._finish_again(top, late)
         self.remove()
 
-    def merge(self, rules: Rules) -> None:
-        """Merge the top with the directory that the copy goes into."""
+    def merge(self, *, archive: bool) -> None:
+        """Merge the top with the directory that the copy goes into.
+
+        Args:
+            archive: give existing directories the owner, mode and times of those that are copied.
+        """
         late = self._finish_all()
         staged = self._enter(())
-        merge = Merge(staged, self._place, self._stage, self.summary, rules.no_clobber)
+        merge = Merge(staged, self._place, self._stage)
         merge.check()
         with undisturbed():
             # From now on a clean-up would finish the merge.
-            self._stage.move(TOP, self._stage, COMMITS[rules.no_clobber])
+            self._stage.move(TOP, self._stage, COMMIT)
             try:
                 merge.run()
             except (OSError, CopyError) as exc:
@@ -145,7 +149,7 @@ class Stage:
             # Removing the stage changes the time of its parent directory, which is set afterwards.
             self.remove()
             late = [path for path in late if path not in {(), *merge.merged}]
-            if rules.archive:  # finish existing directories, too
+            if archive:
                 late += [*reversed(merge.merged), ()]
             self._finish_again(self._place, late)
 
@@ -197,7 +201,7 @@ class Stage:
         shown = quote(os.fsdecode(self._place.shown_path(self._name)))
         return CopyError(
             f"the copy failed halfway: {exc.message}",
-            hint=f"the rest is in {shown}; cp --sweep completes it once that is possible",
+            hint=f"the rest is in {shown}; the next copy there completes it once that is possible",
         )
 
     def _remove(self) -> None:

@@ -16,8 +16,8 @@ MAX_WARNINGS: Final = 10
 """Maximum number of left-out paths that are named one by one."""
 
 Copied = Mapping[str, Any]
-"""Numbers of a copy: ``files``, ``directories``, ``links``, ``size_bytes``, ``kept`` (existing),
-``skipped`` (left out) and ``elapsed_s``."""
+"""Numbers of a copy: ``files``, ``directories``, ``links``, ``size_bytes``, ``skipped`` (left out)
+and ``elapsed_s``."""
 
 
 class Progress(NamedTuple):
@@ -45,8 +45,6 @@ def summary(copied: Copied) -> str:
         words.append(plural(links, "link"))
     size = f" ({format_bytes(copied['size_bytes'])})" if files else ""
     text = f"copied {', '.join(words)}{size} in {duration_in_words(copied['elapsed_s'])}"
-    if copied["kept"]:
-        text += f", kept {copied['kept']} existing"
     if copied["skipped"]:
         text += f", left out {copied['skipped']}"
     return text

@@ -16,7 +16,7 @@ from pycrictl.copy.rules.outcome import (
 )
 from pycrictl.copy.rules.policy import Skipped
 
-COPIED = Summary(files=1, directories=2, links=3, size_bytes=4, kept=0, skipped=1)
+COPIED = Summary(files=1, directories=2, links=3, size_bytes=4, skipped=1)
 
 
 def test_a_success() -> None:

@@ -10,29 +10,9 @@ from pathlib import Path
 import pytest
 
 from pycrictl.base.errors import CopyError
-from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree.places import Root, open_destination
 from tests.copy.hostile import FOLDER, archive, member, snapshot
 from tests.copy.trees import Archive, Copy, both_ways, put_at
-
-
-@both_ways
-def test_no_clobber(copy: Copy, tree: Path, tmp_path: Path) -> None:
-    into, rules = tmp_path / "into", Rules(no_clobber=True)
-    (into / "tree/sub").mkdir(parents=True)
-    (into / "tree/f").write_text("kept")
-    (into / "tree/sub/up").symlink_to("kept")
-    anew = copy(tree, tmp_path / "anew")
-    first, again = copy(tree, into, rules), copy(tree, into, rules)
-    assert copy(tree / "f", into / "tree/f", rules).kept == 1
-    assert (into / "tree/f").read_text() == "kept"
-    assert (into / "tree/sub/up").readlink() == Path("kept")
-    assert (into / "tree/sub/hard").read_text() == "hello"
-    # "f" was kept, but its content was copied under its other name.
-    kept = (anew.files - 1, anew.links - 1, anew.size_bytes, 2)
-    assert (first.files, first.links, first.size_bytes, first.kept) == kept
-    none = (0, 0, 0, anew.files + anew.links)
-    assert (again.files, again.links, again.size_bytes, again.kept) == none
 
 
 @pytest.mark.root

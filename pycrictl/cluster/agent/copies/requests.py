@@ -66,7 +66,6 @@ class CopySpec(NamedTuple):
     crc32: int = 0
     archive: bool = False
     follow_links: bool = False
-    overwrite: bool = True
 
     @property
     def is_to(self) -> bool:
@@ -74,10 +73,10 @@ class CopySpec(NamedTuple):
 
     @property
     def rules(self) -> Rules:
-        return Rules(archive=self.archive, no_clobber=not self.overwrite)
+        return Rules(archive=self.archive)
 
 
-_OPTIONS: Final = {"archive": "archive", "followLinks": "follow_links", "overwrite": "overwrite"}
+_OPTIONS: Final = {"archive": "archive", "followLinks": "follow_links"}
 
 
 def parse_request(body: bytes) -> tuple[str, CopySpec]:
