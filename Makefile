@@ -34,9 +34,8 @@ lint: .venv/.stamp ## ruff, mypy --strict, vulture
 compat: install .venv/.stamp ## the tests without a node: every Python, newest and oldest dependencies
 	$(PYTHON) -m tools.pythons
 	$(PYTHON) -m tools.pythons --lowest 3.11
-CONFORMANCE := ENDPOINT LIMIT RETRY_ENDPOINT RETRY_S COPIES_PER_POD COPY_SIZE_LIMIT \
-	API KUBELET KUBELET_OFF TOKEN STRANGER POD POD_OFF SUBRESOURCE COPIES
-conformance: install .venv/.stamp ## the proposals' rules; ENDPOINT=unix:///… or API=https://…: of those (tests/conformance)
+CONFORMANCE := ENDPOINT LIMIT RETRY_ENDPOINT RETRY_S COPIES_PER_POD COPY_SIZE_LIMIT
+conformance: install .venv/.stamp ## the proposals' rules; ENDPOINT=unix:///…: of that runtime (tests/conformance)
 	@CONFORMANCE_TABLE= CONFORMANCE_URL_S=$(or $(URL_S),60) \
 		$(foreach name,$(CONFORMANCE),CONFORMANCE_$(name)='$($(name))') \
 		$(PYTHON) -m pytest -n 0 -q --tb=short tests/conformance --ignore tests/conformance/test_suite.py

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import time
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +16,6 @@ import pytest
 from tests.e2e.node.images import Layout
 from tests.e2e.node.registry import Registry
 
-from .cluster import Cluster, Pod
 from .endpoint import MIB, Endpoint, Settings
 from .rules import NOT_IMPLEMENTED
 
@@ -80,84 +78,16 @@ def _ours(request: pytest.FixtureRequest, stack: ExitStack) -> Endpoint:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out rules that CONFORMANCE_RULES does not name, if it names any.
-
-    Of a runtime and a cluster, leave out those of what is not named if the other one is.
-    """
-    has_runtime, has_cluster = bool(os.environ.get("CONFORMANCE_ENDPOINT")), _names_cluster()
+    """Leave out rules that CONFORMANCE_RULES does not name, if it names any."""
     named = {*os.environ.get("CONFORMANCE_RULES", "").split()}
 
     def is_left_out(rule: str) -> bool:
-        is_of_other = has_runtime != has_cluster and rule.startswith("A") != has_cluster
-        return is_of_other or bool(named and not {rule, rule[0]} & named)
+        return bool(named and not {rule, rule[0]} & named)
 
     rules = {item: item.get_closest_marker("rule") for item in items}
     left_out = [item for item, rule in rules.items() if rule and is_left_out(rule.args[0])]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
-
-
-def _names_cluster() -> bool:
-    return any(os.environ.get(f"CONFORMANCE_{name}") for name in ("API", "KUBELET", "KUBELET_OFF"))
-
-
-@pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """The servers that CONFORMANCE_API and CONFORMANCE_KUBELET name, else two of our agents."""
-    if _names_cluster():
-        yield Cluster.of_environment()
-    else:
-        with our_cluster(request.getfixturevalue("run_folder")) as made:
-            yield made
-
-
-@contextmanager
-def our_cluster(run_folder: Path) -> Iterator[Cluster]:
-    from pycrictl.pulls.state import LayerState, Phase, PullState, Sums
-    from tests.cluster.agent.standing import standing
-    from tests.kube.access import User
-    from tests.kube.apiserver import make_node_certificates
-    from tests.kube.tokens import Token
-
-    folder = Path(tempfile.mkdtemp(dir=run_folder))
-    with standing(make_node_certificates(run_folder), folder) as made:
-        on, off = (
-            made.start(node, debugs=debugs, spool_dir=str(folder / node))
-            for node, debugs in (("n1", True), ("n2", False))
-        )
-        made.api.tokens["boss"] = Token(User("boss", ("system:masters",)))
-        made.api.tokens["eve"] = Token(User("eve"))
-        for name, agent, node in (("web", on, "n1"), ("off", off, "n2")):
-            pod = made.add_pod(name, node=node, state={"running": {}}, phase="Running")
-            side = {**pod["spec"]["containers"][0], "name": "side", "image": "registry.test/side:1"}
-            pod["spec"]["containers"].append(side)
-            pod["status"]["containerStatuses"].append({**side, "state": {"running": {}}})
-            made.api.objects.add("", "pods", pod)
-            for container in pod["spec"]["containers"]:
-                layer = LayerState(name="sha256:a", phase=Phase.DONE, progress=10, total=10)
-                ended = PullState(
-                    image=container["image"],
-                    layers=(layer,),
-                    sums=Sums(progress=10, total=10, done=1, count=1, share=1.0),
-                    is_running=False,
-                    began_s=1.0,
-                    ended_s=time.time() + 3600,
-                )
-                agent.pulls.keep([ended])
-        host = "https://127.0.0.1:"
-        root = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/{namespace}/pods/{pod}"
-        yield Cluster(
-            api=made.api.url,
-            kubelet=f"{host}{on.listener.address[1]}",
-            kubelet_off=f"{host}{off.listener.address[1]}",
-            token="boss",
-            stranger="eve",
-            pod=Pod("default", "web", "main"),
-            pod_off=Pod("default", "off", "main"),
-            subresource=f"{root}/imagepullprogress",
-            copies=f"{root}/containercopies",
-            is_ours=True,
-        )
 
 
 @pytest.fixture(autouse=True)
@@ -184,7 +114,7 @@ def pytest_runtest_makereport(
     report.user_properties.append(("rule", marker.args))
     if report.skipped and isinstance(report.longrepr, tuple):
         made = getattr(item, "funcargs", {})
-        is_ours = any(made[name].is_ours for name in ("endpoint", "cluster") if name in made)
+        is_ours = "endpoint" in made and made["endpoint"].is_ours
         if NOT_IMPLEMENTED in report.longrepr[2] and is_ours:
             report.outcome, report.longrepr = "failed", report.longrepr[2]
     return report

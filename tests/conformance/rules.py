@@ -11,10 +11,6 @@ PROGRESS: Final = "KEP-5334, Design Details"
 COPY: Final = "KEP-4582, Design Details"
 LIMIT: Final = "parallel pull limit, draft, Proposal"
 
-SKEW: Final = (404, 405)
-"""Statuses of a server without a route, for a pod that exists (KEP-5334, Version Skew Strategy).
-Clients treat them as "not offered"."""
-
 NOT_IMPLEMENTED: Final = "not implemented: "
 
 

@@ -12,7 +12,6 @@ FILES = {
     "P": "test_pull_progress.py",
     "C": "test_copies.py",
     "L": "test_parallel_pulls.py",
-    "A": "test_cluster.py",
 }
 HERE = Path(__file__).parent
 

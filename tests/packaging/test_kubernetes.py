@@ -181,7 +181,7 @@ def test_the_users_role_is_the_one_that_errors_name(objects: list[Document]) -> 
     role = one(objects, "ClusterRole", api_errors.VIEW_ROLE)
     assert {
         resource: rule["verbs"] for rule in role["rules"] for resource in rule["resources"]
-    } == {"imagepulls": ["get", "list", "watch"], "pods/imagepullprogress": ["get", "watch"]}
+    } == {"imagepulls": ["get", "list", "watch"]}
     for kind in ("view", "edit", "admin"):
         assert role["metadata"]["labels"][f"rbac.authorization.k8s.io/aggregate-to-{kind}"]
 

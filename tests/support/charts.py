@@ -32,7 +32,6 @@ SAME: dict[str, tuple[list[str], dict[str, Any]]] = {
         ["kubelet-config"],
         {"kubelet": {"config": "/var/lib/kubelet/config.yaml"}},
     ),
-    "namespaces": (["namespaces"], {"namespaces": ["default"]}),
     "many": (
         ["copies", "events", "metrics", "cri-o", "cert-manager"],
         {

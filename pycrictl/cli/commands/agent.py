@@ -90,15 +90,6 @@ def agent(
             " (default: this pod's; none with --kubeconfig).",
         ),
     ] = "",
-    namespaces: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--namespaces",
-            metavar="NAME,...",
-            help="Serve only the pods of these namespaces, which needs no ClusterRole; the same for"
-            " all agents; repeatable (default: all).",
-        ),
-    ] = None,
     admin_socket: AdminSocket = DEFAULT,
     events: Annotated[
         bool,
@@ -131,7 +122,7 @@ def agent(
             "--kubelet-config",
             help="For quotas of copies not given here, use the kubelet's configuration, such"
             " as /var/lib/kubelet/config.yaml; enableDebuggingHandlers: false there turns copies"
-            " and streams off.",
+            " off.",
         ),
     ] = "",
     *,
@@ -173,7 +164,6 @@ def agent(
         peer_ca_file=peer_ca,
         peer_token_file=peer_token,
         namespace=peer_namespace or ("" if kubeconfig else own_namespace()),
-        namespaces=tuple(options.split_list(namespaces)),
         writes_events=events,
         spool_dir=spool_dir,
         spool_limit_bytes=spool_size,

@@ -1,4 +1,4 @@
-"""Authenticates and authorizes the front proxy, other agents, and clients of the kubelet's routes.
+"""Authenticates and authorizes the front proxy, other agents, and who reads the metrics.
 
 The API server authenticates and authorizes users; then it forwards their requests with a client
 certificate of its own, the front proxy's, and the user in headers. It publishes the CA and the
@@ -178,12 +178,11 @@ class Cache(Generic[T]):
 class Access:
     """Checks who sent a request, and their rights; ``trust`` is None until the CAs are known."""
 
-    def __init__(self, api: AsyncApiClient, node: str, own_user: Callable[[], str]) -> None:
+    def __init__(self, api: AsyncApiClient, own_user: Callable[[], str]) -> None:
         self.trust: Trust | None = None
         self.on_authenticated: Callable[[web.BaseRequest], None] = lambda request: None
         self.reviews = 0
         self._api = api
-        self._node = node
         self._own_user = own_user
         self._tokens: Cache[tuple[User, tuple[str, ...]] | None] = Cache(
             "the token", lambda reviewed: DENIED_S if reviewed is None else TOKEN_S
@@ -216,32 +215,23 @@ class Access:
             raise Refusal(401, "Unauthorized")
         self.on_authenticated(request)
 
-    async def permit(self, request: web.BaseRequest, attributes: Document) -> User:
-        """Return the user of a token; refuse one without a right, as a kubelet does.
-
-        ``attributes`` are those of a SubjectAccessReview, and describe the right.
-        """
+    async def metrics(self, request: web.BaseRequest) -> None:
+        """Refuse all but users with a token and the right to get ``/metrics``."""
         reviewed = await self._of_token(request, "")
         if reviewed is None:
             raise Refusal(401, "Unauthorized")
-        user, _ = reviewed
-        if why := await self._denied(user, attributes):
+        wanted = {"verb": "get", "path": "/metrics"}
+        if why := await self._denied(reviewed[0], {"nonResourceAttributes": wanted}):
             raise Refusal(403, why)
         self.on_authenticated(request)
-        return user
 
     async def require(self, user: User, attributes: Document, why: str) -> None:
-        """Refuse a user of the API server who lacks a right; ``why`` is the message then."""
+        """Refuse a user of the API server who lacks a right; ``why`` is the message then.
+
+        ``attributes`` are those of a SubjectAccessReview, and describe the right.
+        """
         if await self._denied(user, attributes):
             raise Refusal(403, why, name=user.name, kind="users")
-
-    async def node_proxy(self, request: web.BaseRequest) -> User:
-        wanted = {"verb": "get", "resource": "nodes", "subresource": "proxy", "name": self._node}
-        return await self.permit(request, {"resourceAttributes": wanted})
-
-    async def metrics(self, request: web.BaseRequest) -> User:
-        wanted = {"verb": "get", "path": "/metrics"}
-        return await self.permit(request, {"nonResourceAttributes": wanted})
 
     async def _of_token(
         self, request: web.BaseRequest, audience: str

@@ -8,7 +8,7 @@ import json
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
@@ -165,94 +165,86 @@ async def list_all(
 
 
 class Reflector(Generic[T]):
-    """Keeps lists as one, by watches, like client-go's reflectors.
+    """Keeps a list by a watch, like client-go's reflectors.
 
     After a failure it keeps the old items, and lists again after a pause.
 
     Args:
-        paths: the API paths of the lists.
+        path: the API path of the list.
         parse: returns None for an object to leave out.
+
+    Attributes:
+        items: the objects by UID.
+        error: why the list could not be refreshed the last time; None if it could.
     """
 
     def __init__(
         self,
         api: AsyncApiClient,
-        paths: Sequence[str],
+        path: str,
         query: Mapping[str, str],
         parse: Callable[[Document], T | None],
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self.tasks: list[asyncio.Task[None]] = []
+        self.items: dict[str, T] = {}
+        self.error: PycrictlError | None = None
+        self.task: asyncio.Task[None] | None = None
         self._api = api
-        self._items: dict[str, dict[str, T]] = {path: {} for path in paths}
-        self._errors: dict[str, PycrictlError] = {}
-        self._asked: dict[str, asyncio.Event] = {}
+        self._path = path
         self._query = query
         self._parse = parse
         self._on_change = on_change
         self._failed_at = 0.0
+        self._was_tried = asyncio.Event()
         self._log = Log(__name__)
 
-    @property
-    def items(self) -> dict[str, T]:
-        merged: dict[str, T] = {}
-        for items in self._items.values():
-            merged |= items  # atomic: threads read them, too
-        return merged
-
     def start(self) -> None:
-        if not self.tasks:
-            self._asked = {path: asyncio.Event() for path in self._items}
-            self.tasks = [asyncio.create_task(self._run(path)) for path in self._items]
+        if self.task is None:
+            self._was_tried.clear()
+            self.task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """End the watches; ``items`` is kept, but no longer updated."""
-        tasks, self.tasks = self.tasks, []
-        await end_tasks(tasks)
-
-    @property
-    def error(self) -> PycrictlError | None:
-        return next(iter(self._errors.values()), None)
+        """End the watch; ``items`` is kept, but no longer updated."""
+        task, self.task = self.task, None
+        if task is not None:
+            await end_tasks([task])
 
     @property
     def failing_s(self) -> float:
-        return time.monotonic() - self._failed_at if self._errors else 0.0
+        return time.monotonic() - self._failed_at if self.error is not None else 0.0
 
     async def ready(self, timeout_s: float) -> None:
-        """Wait until each list was tried once; raise the error of a failed one without items."""
+        """Wait until the list was tried once; raise the error if that failed without items."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                for asked in self._asked.values():
-                    await asked.wait()
-        for path, error in self._errors.items():
-            if not self._items[path]:
-                raise error
+                await self._was_tried.wait()
+        if self.error is not None and not self.items:
+            raise self.error
 
-    async def _run(self, path: str) -> None:
+    async def _run(self) -> None:
         rest_s = FIRST_REST_S
         while True:
             try:
-                self._items[path], version = await list_all(
-                    self._api, path, self._query, self._parse
+                self.items, version = await list_all(
+                    self._api, self._path, self._query, self._parse
                 )
-                self._errors.pop(path, None)
+                self.error = None
                 rest_s = FIRST_REST_S
-                self._changed(path)
+                self._changed()
                 while version:
-                    version = await self._watch(path, version)
+                    version = await self._watch(version)
             except Expired:
                 continue
             except PycrictlError as exc:
-                if not self._errors:
+                if self.error is None:
                     self._failed_at = time.monotonic()
-                if path not in self._errors:
-                    self._log.warning("no_watch", path=path, error=exc.message)
-                self._errors[path] = exc
-                self._changed(path)
+                    self._log.warning("no_watch", path=self._path, error=exc.message)
+                self.error = exc
+                self._changed()
             await asyncio.sleep(rest_s * random.uniform(0.8, 1.2))
             rest_s = min(2 * rest_s, LONGEST_REST_S)
 
-    async def _watch(self, path: str, version: str) -> str:
+    async def _watch(self, version: str) -> str:
         """Follow one watch to its end; return the version where the next one resumes."""
         query = {
             **self._query,
@@ -261,29 +253,29 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(random.randint(WATCH_S, 2 * WATCH_S)),
         }
         begun = asyncio.get_running_loop().time()
-        async for event in self._api.watch(path, query):
+        async for event in self._api.watch(self._path, query):
             document = event["object"]
             version = text(mapping(document.get("metadata")).get("resourceVersion")) or version
             if event.get("type") == "BOOKMARK":
                 continue
             item = self._parse(document) if event.get("type") != "DELETED" else None
             if item is None:
-                self._items[path].pop(_uid(document), None)
+                self.items.pop(_uid(document), None)
             else:
-                self._items[path][_uid(document)] = item
-            self._changed(path)
+                self.items[_uid(document)] = item
+            self._changed()
         if asyncio.get_running_loop().time() - begun < FIRST_REST_S:
             await asyncio.sleep(FIRST_REST_S)  # the server ends watches at once
         return version
 
-    def _changed(self, path: str) -> None:
-        self._asked[path].set()
+    def _changed(self) -> None:
+        self._was_tried.set()
         self._on_change()
 
 
-def paths_of_pods(namespaces: Sequence[str]) -> list[str]:
-    """Return the paths that list the pods of some namespaces, or if none are given, of all."""
-    return [f"/api/v1/namespaces/{name}/pods" for name in namespaces] or ["/api/v1/pods"]
+def path_of_pods(namespace: str = "") -> str:
+    """Return the path of the list of a namespace's pods, or if none is given, of all."""
+    return f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
 
 
 def _uid(document: Document) -> str:

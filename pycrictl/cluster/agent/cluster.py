@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from pycrictl.base.errors import PycrictlError
@@ -17,8 +17,8 @@ from pycrictl.base.foreign import fit
 from pycrictl.base.servicelog import Log
 from pycrictl.base.units import escape
 from pycrictl.cluster.agent.api.discovery import IMAGE_PULL
-from pycrictl.cluster.agent.api.names import GROUP_VERSION, KIND, Document, Refusal, pod_not_found
-from pycrictl.cluster.agent.asyncapi import AsyncApiClient, Reflector, list_all, paths_of_pods
+from pycrictl.cluster.agent.api.names import GROUP_VERSION, KIND, Document, pod_not_found
+from pycrictl.cluster.agent.asyncapi import AsyncApiClient, Reflector, list_all, path_of_pods
 from pycrictl.cluster.agent.node_pulls import NodePulls
 from pycrictl.cluster.agent.objects import is_waiting, objects_of
 from pycrictl.cluster.agent.peers import Peers
@@ -81,10 +81,7 @@ class _Answer(NamedTuple):
 
 
 class Cluster:
-    def __init__(
-        self, api: AsyncApiClient, own: NodePulls, peers: Peers, namespaces: Sequence[str] = ()
-    ) -> None:
-        self._namespaces = tuple(namespaces)
+    def __init__(self, api: AsyncApiClient, own: NodePulls, peers: Peers) -> None:
         self._api = api
         self._own = own
         self._peers = peers
@@ -96,23 +93,12 @@ class Cluster:
         return self._own.node
 
     async def pods(self, scope: Scope) -> list[Pod]:
-        pods: dict[str, Pod] = {}
-        for path in paths_of_pods(self._within(scope)):
-            pods_of_path, _ = await list_all(self._api, path, scope.query, parse_pod)
-            pods |= pods_of_path
+        path = path_of_pods(scope.namespace)
+        pods, _ = await list_all(self._api, path, scope.query, parse_pod)
         return list(pods.values())
 
     def reflector(self, scope: Scope) -> Reflector[Pod]:
-        return Reflector(self._api, paths_of_pods(self._within(scope)), scope.query, parse_pod)
-
-    def _within(self, scope: Scope) -> tuple[str, ...]:
-        """Return the namespaces to list; empty for all."""
-        if not scope.namespace:
-            return self._namespaces
-        if self._namespaces and scope.namespace not in self._namespaces:
-            served = ", ".join(self._namespaces)
-            raise Refusal(403, f"the agents serve only these namespaces: {served}")
-        return (scope.namespace,)
+        return Reflector(self._api, path_of_pods(scope.namespace), scope.query, parse_pod)
 
     async def pod(self, namespace: str, name: str) -> Pod:
         for pod in await self.pods(Scope(namespace, name)):

@@ -37,7 +37,6 @@ from pycrictl.cluster.agent.listener import Listener, limit_tls_buffers
 from pycrictl.cluster.agent.node_pulls import Connect, NodePulls
 from pycrictl.cluster.agent.peers import Peers
 from pycrictl.cluster.agent.router import Figures, Router
-from pycrictl.cluster.agent.streaming import ProgressStreams
 from pycrictl.copy.service.slots import Slots, check_folder, free_bytes
 from pycrictl.kube.credential import Credential
 from pycrictl.streams.loop import end_tasks, new_loop
@@ -53,8 +52,7 @@ UNREACHED_S: Final = 60.0
 class AgentSettings:
     """Limits are 0 for no limit, texts are empty for none.
 
-    ``debugs`` is the kubelet's ``enableDebuggingHandlers``: without it there are no copies and no
-    streams. No ``namespaces`` means all.
+    ``debugs`` is the kubelet's ``enableDebuggingHandlers``: without it there are no copies.
     """
 
     listen: Address
@@ -65,7 +63,6 @@ class AgentSettings:
     peer_ca_file: str
     peer_token_file: str
     debugs: bool = True
-    namespaces: tuple[str, ...] = ()
     writes_events: bool = False
     spool_dir: str = ""
     spool_limit_bytes: int = 0
@@ -76,7 +73,6 @@ class AgentSettings:
         for name, what in (
             (self.node, "a node (--node-name, else $NODE_NAME)"),
             (self.namespace, "a namespace (--peer-namespace)"),
-            *((name, "a namespace (--namespaces)") for name in self.namespaces),
         ):
             if name and not is_name(name):
                 raise UsageError(f"invalid name of {what}: {quote(name)}")
@@ -106,7 +102,7 @@ class Agent:
         files = settings.certificate_file, settings.key_file, settings.peer_ca_file
         self._certificates = Certificates(*files)
         self.api = AsyncApiClient(load)
-        self.pulls = NodePulls(connect, self.api, settings.node, settings.namespaces)
+        self.pulls = NodePulls(connect, self.api, settings.node)
         self.peers = Peers(
             self.api,
             namespace=settings.namespace,
@@ -115,12 +111,9 @@ class Agent:
             ca=self._certificates.ca,
         )
         self._events = pull_events.recorder(self.pulls, load) if settings.writes_events else None
-        self.access = Access(self.api, settings.node, self.peers.own_user)
-        cluster = Cluster(self.api, self.pulls, self.peers, settings.namespaces)
+        self.access = Access(self.api, self.peers.own_user)
+        cluster = Cluster(self.api, self.pulls, self.peers)
         self.feeds = Feeds(cluster)
-        self.streams = ProgressStreams(
-            self.feeds, self.peers, settings.node, is_off=not settings.debugs
-        )
         self.figures = Figures()
         self.copies = self._own_copies(connect) if settings.spool_dir else None
         copies = CopyRoutes(
@@ -132,14 +125,12 @@ class Agent:
             self._audit,
             is_off=not settings.debugs,
         )
-        self.routes = Router(
-            self.access, cluster, self.feeds, self.streams, copies, self.figures, self._page
-        )
+        self.routes = Router(self.access, cluster, self.feeds, copies, self.figures, self._page)
         self.listener = Listener(self.routes.handle, settings.listen, self.access.is_front_proxy)
         self.access.on_authenticated = self.listener.authenticated
         self._reflector: Reflector[Trust] = Reflector(
             self.api,
-            [f"/api/v1/namespaces/{CONFIG_NAMESPACE}/configmaps"],
+            f"/api/v1/namespaces/{CONFIG_NAMESPACE}/configmaps",
             {"fieldSelector": f"metadata.name={CONFIG_NAME}"},
             parse_trust,
             self._trust_changed,
@@ -225,7 +216,7 @@ class Agent:
         """Return why only a restart helps, else nothing. A hung loop answers no probe at all."""
         if self.pulls.is_stuck:
             return "the source of the node's pulls hangs"
-        has_ended = any(task and task.done() for task in (self._task, *self._reflector.tasks))
+        has_ended = any(task and task.done() for task in (self._task, self._reflector.task))
         return "a task has ended" if has_ended else ""
 
     def _unready_reason(self) -> str:
@@ -249,8 +240,7 @@ class Agent:
         gauge, counted = self.figures.page.gauge, self.figures.page.counted
         copies, pulls, listener = self.copies, self.pulls, self.listener
         gauge("connections", "Open connections.", lambda: len(listener.server.connections))
-        gauge("watches", "Open watches and streams.", lambda: self.routes.watches)
-        gauge("streams", "Open progress streams of pods.", lambda: self.streams.open)
+        gauge("watches", "Open watches.", lambda: self.routes.watches)
         gauge(
             "source_running",
             "Whether this node's pulls are being followed.",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.base.errors import PycrictlError
 from pycrictl.base.servicelog import Log
-from pycrictl.cluster.agent.asyncapi import AsyncApiClient, Reflector, paths_of_pods
+from pycrictl.cluster.agent.asyncapi import AsyncApiClient, Reflector, path_of_pods
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.sources.endings import Pace
 from pycrictl.pulls.sources.node_watch import NodeWatch
@@ -107,26 +107,16 @@ class _Source:
 
 
 class NodePulls:
-    """The image pulls of this node.
+    """The image pulls of this node."""
 
-    Args:
-        namespaces: those whose pods may be listed; empty for all.
-    """
-
-    def __init__(
-        self,
-        connect: Connect,
-        api: AsyncApiClient,
-        node: str,
-        namespaces: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, connect: Connect, api: AsyncApiClient, node: str) -> None:
         self.node = node
         self.log = Log(__name__)
         self.starts = 0
         self._connect = connect
         self.changes = Changes()
         own, notify = {"fieldSelector": f"spec.nodeName={node}"}, self.changes.notify
-        self._reflector = Reflector(api, paths_of_pods(namespaces), own, parse_pod, notify)
+        self._reflector = Reflector(api, path_of_pods(), own, parse_pod, notify)
         self._source: _Source | None = None
         self._asked_at = 0.0
         self._failed_at = 0.0
@@ -156,7 +146,7 @@ class NodePulls:
         return self._error
 
     def pods(self) -> tuple[Pod, ...]:
-        return tuple(self._reflector.items.values())
+        return tuple(self._reflector.items.values())  # atomic: the source's thread calls it, too
 
     def find(self, namespace: str, name: str, uid: str = "") -> Pod | None:
         wanted = namespace, name

@@ -46,20 +46,11 @@ from pycrictl.cluster.agent.api.answers import (
     respond,
 )
 from pycrictl.cluster.agent.api.discovery import DOCUMENTS
-from pycrictl.cluster.agent.api.names import (
-    Refusal,
-    is_name,
-    not_found,
-    pod_not_found,
-)
+from pycrictl.cluster.agent.api.names import Refusal, is_name, not_found
 from pycrictl.cluster.agent.cluster import Cluster, Scope
 from pycrictl.cluster.agent.copies.routes import CopyRequest, CopyRoutes
 from pycrictl.cluster.agent.feed import Feeds, WatchResponse
 from pycrictl.cluster.agent.objects import pod_of
-from pycrictl.cluster.agent.streaming import ProgressStreams
-
-OF_KUBELET: Final = "imagePullProgress"
-"""Path prefix of the routes proposed for the kubelet (KEP-5334)."""
 
 MAX_PATH_CHARS: Final = 1024
 MAX_WATCHES: Final = 1000
@@ -121,7 +112,6 @@ class Router:
     access: Access
     cluster: Cluster
     feeds: Feeds
-    streams: ProgressStreams
     copies: CopyRoutes
     figures: Figures
     page: Callable[[str], Awaitable[web.Response]]
@@ -163,8 +153,6 @@ class Router:
         has_body = request.can_read_body or request.headers.get("Content-Length", "0") != "0"
         words = path.strip("/").split("/")
         call = ApiCall(request, parameters(query), has_body)
-        if words[0] == OF_KUBELET:
-            return "kubelet", self._kubelet(call, words[1:])
         if not _is_of_copies(words):
             if request.method != "GET" or has_body:
                 self.access.user(request)
@@ -180,32 +168,11 @@ class Router:
                 return "peer", self._peer(call, rest)
         return "api", self._api(call, words)
 
-    # For users with a right on the node
+    # For users with a right to metrics
 
     async def _metrics(self, request: web.BaseRequest) -> web.Response:
         await self.access.metrics(request)
         return await self.page("metrics")
-
-    async def _kubelet(self, call: ApiCall, words: list[str]) -> web.StreamResponse:
-        """Answer as a kubelet would (KEP-5334); its ``podID`` is the pod's name."""
-        user = await self.access.node_proxy(call.request)
-        self.streams.check()
-        if len(words) not in (2, 3):
-            raise _no_such_resource()
-        call.check_get()
-        query = parse_query(call.given)
-        namespace, name, container = (*words, query.container)[:3]
-        if not (is_name(namespace) and is_name(name)):
-            raise pod_not_found(name)
-        pod = await self.cluster.pod(namespace, name)
-        if pod.node != self.cluster.node:
-            raise pod_not_found(name)
-        if container and container not in {image.container for image in pod.images}:
-            raise Refusal(404, f'container "{container}" not found in pod "{name}"')
-        with self._counted(user):
-            return await self.streams.serve(
-                call.request, pod, container, is_watch=True, timeout_s=query.timeout_s
-            )
 
     # For other agents
 
@@ -217,8 +184,6 @@ class Router:
                 asked = CopyRequest(request, namespace, name, rest, given)
                 return await self.copies.answer_peer(asked)
             case ["pulls"]:
-                if "stream" in given:
-                    self.streams.check()
                 scope = Scope(given.get("namespace", ""), given.get("pod", ""))
                 objects = await self.cluster.of_own_node(scope)
                 return respond({"items": objects})
@@ -233,9 +198,7 @@ class Router:
         if words[:3] != ["apis", names.GROUP, names.VERSION]:
             raise _no_such_resource()
         match words[3:]:
-            case ["namespaces", space, *_] | ["watch", "namespaces", space, *_] if not is_name(
-                space
-            ):
+            case ["namespaces", space, *_] if not is_name(space):
                 raise _no_such_resource()
             case [names.RESOURCE]:
                 return await self._list(call, user, "")
@@ -243,14 +206,6 @@ class Router:
                 return await self._list(call, user, namespace)
             case ["namespaces", namespace, names.RESOURCE, name]:
                 return await self._get(call, namespace, name)
-            case ["namespaces", namespace, "pods", name, names.SUBRESOURCE] if is_name(name):
-                return await self._progress(call, user, namespace, name)
-            case ["watch", "namespaces", namespace, "pods", name, names.SUBRESOURCE] if is_name(
-                name
-            ):
-                # Only with this path is it a watch to the API server, which cuts everything else
-                # after 60 s and ignores watch=true in a request with a name (RequestInfo).
-                return await self._progress(call, user, namespace, name, has_end=False)
             case ["namespaces", namespace, "pods", name, names.COPIES, *rest] if is_name(name):
                 asked = CopyRequest(call.request, namespace, name, rest, call.given)
                 return await self.copies.answer(asked, user)
@@ -287,19 +242,9 @@ class Router:
             raise not_found(name)
         return respond(form.one(document), warnings=feed.warnings)
 
-    async def _progress(
-        self, call: ApiCall, user: User, namespace: str, name: str, *, has_end: bool = True
-    ) -> web.StreamResponse:
-        query = parse_query({key: call.given[key] for key in _OF_STREAM if key in call.given})
-        pod = await self.cluster.pod(namespace, name)
-        with self._counted(user):
-            return await self.streams.serve(
-                call.request, pod, query.container, is_watch=not has_end, timeout_s=query.timeout_s
-            )
-
     @contextmanager
     def _counted(self, user: User) -> Iterator[None]:
-        """Count a watch or stream while it lasts; raise Refusal if there are too many."""
+        """Count a watch while it lasts; raise Refusal if there are too many."""
         if self._watches[user.name] >= MAX_WATCHES_PER_USER or self.watches >= MAX_WATCHES:
             raise Refusal(429, "too many watches: try again later", retry_after_s=5)
         self._watches[user.name] += 1
@@ -322,9 +267,6 @@ def _is_of_copies(words: list[str]) -> bool:
         case ["node", "v1alpha1", "namespaces", _, "pods", _, names.COPIES, *_]:
             return True
     return False
-
-
-_OF_STREAM: Final = ("timeoutSeconds", "container")
 
 
 def _scope(namespace: str, query: ListQuery) -> Scope:

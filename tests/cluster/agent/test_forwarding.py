@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pycrictl.cluster.agent import feed, peers
 from tests.cluster.agent.standing import Cluster
-from tests.pulls.tracking import Report, Tracker
 from tests.serving import free_port
-
-IMAGE = "registry.test/team/app:1"
 
 
 def listed(cluster: Cluster, path: str = "imagepulls") -> dict[str, Any]:
@@ -109,31 +103,3 @@ def test_without_a_token_no_other_node_is_known(cluster: Cluster) -> None:
     (cluster.folder / "token").unlink()
     found = listed(cluster)["db.main"]["status"]
     assert "the token for other agents cannot be read" in found["error"]
-
-
-def test_a_stream_of_another_node(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "FRESH_S", 0.0)
-    cluster.start("n1")
-    other = cluster.start("n2")
-    cluster.add_pod("db", node="n2")
-    path = "namespaces/default/pods/db/imagepullprogress"
-    assert cluster.get(path).status == 503, "its runtime is not there"
-    pull(other.pulls, Report(IMAGE, "sha256:a", 5, 10, phase="downloading"))
-    lines = cluster.get(f"{path}?timeoutSeconds=3").content.splitlines()
-    assert {json.loads(line)["progress"] for line in lines} == {5}
-    assert cluster.get("namespaces/default/pods/nope/imagepullprogress").status == 404
-    wrong = cluster.get(f"{path}?container=nope")
-    assert wrong.document["message"] == "container nope is not valid for pod db"
-    cluster.add_pod("later", node="")
-    later = cluster.get("namespaces/default/pods/later/imagepullprogress")
-    assert (later.status, later.document["message"]) == (
-        400, "pod later does not have a host assigned",
-    )  # fmt: skip
-
-
-def pull(pulls: Any, *reports: Report) -> None:
-    tracker = Tracker()
-    for report in reports:
-        tracker.tell(report, now=0.0)
-    found = tracker.view(0.0).pulls[IMAGE]
-    pulls.keep([replace(found, ended_s=time.time())])

@@ -53,7 +53,8 @@ def test_a_source_that_hangs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) 
 def test_work_that_has_ended(cluster: Cluster) -> None:
     """Without this task, the agent would never notice a new CA of the front proxy."""
     agent = cluster.start()
-    (task,) = agent._reflector.tasks
+    task = agent._reflector.task
+    assert task is not None
     task.cancel()
     wait_until(lambda: probe(cluster, "/livez") == (503, "a task has ended"))
 

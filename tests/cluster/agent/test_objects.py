@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -17,10 +16,9 @@ from pycrictl.cluster.agent.api.names import NAME
 from pycrictl.cluster.agent.feed import ObjectStore, VersionGone
 from pycrictl.cluster.agent.node_pulls import pulls_in
 from pycrictl.cluster.agent.objects import PullPhase, is_waiting, objects_of
-from pycrictl.cluster.agent.streaming import pulls_of
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.messages import MAX_LAYERS, SUMS
-from pycrictl.pulls.state import LayerState, Phase, PullState
+from pycrictl.pulls.state import Phase, PullState
 from tests.cluster.agent import standing
 from tests.pulls.tracking import Report, Tracker
 from tests.support.pull_objects import (
@@ -181,23 +179,8 @@ def test_an_image_that_another_pod_pulled() -> None:
     theirs = pull(layer("done", 100), is_running=False)
     shown = status(late, theirs)
     assert (shown["phase"], shown["percent"], "sums" in shown) == ("Succeeded", 100, False)
-    assert streamed(late, theirs) == [PRESENT]
     failed = pull(layer("failed", 5, error="reset"), is_running=False)
     assert status(late, failed)["phase"] == "Waiting"
-
-
-def streamed(pods: Pod, *pulls: PullState, present: Sequence[str] = ()) -> list[PullState]:
-    return pulls_of(objects_of([pods], pulls, "n1", wants_all=True), present)
-
-
-PRESENT = PullState(image=IMAGE, layers=(LayerState(phase=Phase.PRESENT),))
-
-
-def test_what_had_arrived_before_somebody_watched() -> None:
-    done = pull(layer("done", 100), is_running=False)
-    assert streamed(pod(), done, present=[IMAGE]) == [PRESENT]
-    (shown,) = streamed(pod(), done)
-    assert [(part.phase, part.total) for part in shown.layers] == [("done", 100)]
 
 
 def test_why_it_failed() -> None:
@@ -221,18 +204,6 @@ def test_one_object_for_each_image_of_a_pod() -> None:
         "web.a": ["a", "c"],
     }
     assert len({one["metadata"]["uid"] for one in objects}) == 2
-
-
-def test_records() -> None:
-    (shown,) = streamed(pod(), pull(layer("downloading", 40)))
-    assert [(part.name, part.progress, part.phase) for part in shown.layers] == [
-        ("sha256:a", 40, "downloading")
-    ]
-    (shown,) = streamed(pod(state=RUNNING), pull(layer("extracting", 100), is_running=False))
-    assert [(part.phase, part.progress) for part in shown.layers] == [("done", 100)]
-    (shown,) = streamed(pod(state=FAILED))
-    assert (shown.error, shown.has_failed) == ("no such host", True)
-    assert streamed(pod()) == []
 
 
 def test_rows() -> None:

@@ -15,12 +15,14 @@ import pytest
 
 from tests.cli.run import Run
 from tests.cluster.agent.program import running
-from tests.cluster.agent.standing import Cluster, ask, bearer
+from tests.cluster.agent.standing import Cluster, ask
+from tests.kube.access import Grant
 from tests.serving import Handler, serving
 from tests.streams.servers import make_certificates
 from tests.waiting import wait_until
 
-PULLS = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
+PODS = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/default/pods"
+SPEC = b'{"spec": {"direction": "From", "path": "/etc/hostname", "container": "main"}}'
 
 
 @pytest.fixture
@@ -188,6 +190,10 @@ def test_agents_verify_each_other_by_a_ca_that_may_be_replaced(
 def test_the_kubelets_configuration_is_read(cluster: Cluster, tmp_path: Path) -> None:
     file = tmp_path / "kubelet.yaml"
     file.write_text("enableDebuggingHandlers: false\n")
+    cluster.add_pod("web")
+    grant = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}
+    cluster.api.grants.append(Grant("jane", [grant]))
     with running(cluster, "unix:///none", "--kubelet-config", str(file)) as program:
-        address, path = ("127.0.0.1", program.port), "/imagePullProgress/default/web"
-        assert ask(address, path, headers=bearer("of admin")).status == 405
+        address, path = ("127.0.0.1", program.port), f"{PODS}/web/containercopies"
+        found = ask(address, path, cluster.front_proxy, {"X-Remote-User": "jane"}, "POST", SPEC)
+        assert (found.status, found.document["message"]) == (405, "Debug endpoints are disabled.")

@@ -191,11 +191,11 @@ def test_nothing_is_watched_while_nobody_asks(
     agent = cluster.start()
     cluster.add_pod("web")
     events(cluster, "")
-    wait_until(lambda: not agent.pulls._reflector.tasks)
+    wait_until(lambda: not agent.pulls._reflector.task)
     asked = len(cluster.api.asked)
     time.sleep(1.2)
     assert len(cluster.api.asked) == asked
-    assert not agent.pulls._reflector.tasks
+    assert not agent.pulls._reflector.task
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,6 @@ class ListQuery(NamedTuple):
     wants_bookmarks: bool = False
     timeout_s: int = 0
     include: str = "Metadata"
-    container: str = ""
 
     def fits(self, document: Document) -> bool:
         return not self.selects_labels and self.fields.fits(document)
@@ -141,7 +140,6 @@ def parse_query(given: dict[str, str]) -> ListQuery:
         _boolean(given, "allowWatchBookmarks"),
         _seconds(given),
         include,
-        given.get("container", ""),
     )
 
 
