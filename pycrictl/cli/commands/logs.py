@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TextIO
 import typer
 
 from pycrictl.base.environ import descriptor_of, write_bytes
-from pycrictl.base.errors import MissingArgument, NotFound, PycrictlError, UsageError
+from pycrictl.base.errors import MissingArgument, PycrictlError, UsageError
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.node.logs.log_reader import LogReader, Selection, parse_since, pause_for
@@ -92,8 +92,8 @@ def logs(
 
     Rotated files of a log are part of it, also compressed ones.
 
-    With --follow, it follows rotated and truncated logs as well, and containers started later, as
-    long as a pod is ready; the exit status after Ctrl-C is 0.
+    With --follow, it follows rotated and truncated logs as well, until the containers end; the exit
+    status after Ctrl-C is 0.
 
     Example: pycrictl logs --follow --tail 20 --timestamps web
     """
@@ -147,14 +147,7 @@ class _Output:
         if self.reopen:
             containerlog.reopen_log(self.client, container_id)
             self.app.persona.inform(self.app.env, "the container's log was reopened")
-        try:
-            log = containerlog.container_log(self.client, container_id, previous=self.previous)
-        except NotFound:
-            pod = containerlog.pod_of_id(self.client, container_id)
-            if pod is None:
-                raise
-            self.show_pods(pod)
-            return
+        log = containerlog.container_log(self.client, container_id, previous=self.previous)
         reader = LogReader(log.path, self.wanted, warn=self.app.env.warn)
         if not self.follow:
             self._write(reader.read())
@@ -168,38 +161,23 @@ class _Output:
             pass  # how users end it
 
     def show_pods(self, pods: containerlog.PodFilter) -> None:
-        logs = containerlog.PodLogs(self.client, pods, warn=self.app.env.warn)
-        together = Together(self.wanted, warn=self.app.env.warn)
-
-        def add(log: containerlog.ContainerLog, *, is_new: bool = False) -> None:
+        warn = self.app.env.warn
+        logs = containerlog.logs_of(self.client, pods, previous=self.previous, warn=warn)
+        if self.previous and not logs:
+            raise PycrictlError("no container has an earlier attempt")
+        together = Together(self.wanted, warn=warn)
+        # Many containers are asked about less often, so as not to keep the runtime busy.
+        every_s = max(1.0, len(logs) / 10)
+        for log in logs:
+            if self.reopen and log.is_alive:
+                containerlog.reopen_log(self.client, log.container_id)
             # For a single pod, lines begin as in kubectl: its namespace is known.
             name = "/".join(("pod", *log.name.split("/")[1:])) if pods.name else log.name
-            container_id = log.container_id
-            together.add(
-                log.path,
-                prefix=f"[{name}] ",
-                is_alive=lambda: self.follow and logs.is_running(container_id),
-                is_new=is_new,
-            )
-
-        present = logs.present(previous=self.previous)
-        if self.previous and not present:
-            raise PycrictlError("no container has an earlier attempt")
-        for log in present:
-            if self.reopen and logs.is_running(log.container_id):
-                containerlog.reopen_log(self.client, log.container_id)
-            add(log)
-
-        def goes_on() -> bool:
-            if not self.follow:
-                return False
-            for log in logs.new():
-                self.app.env.note(f"{log.name} was started")
-                add(log, is_new=True)
-            return logs.lasts()
-
+            lasts = containerlog.life(self.client, log, every_s=every_s)
+            is_alive = lasts if self.follow else lambda: False
+            together.add(log.path, prefix=f"[{name}] ", is_alive=is_alive)
         try:
-            self._write(together.follow(goes_on, pause_for(descriptor_of(self.app.env.stdout))))
+            self._write(together.follow(pause_for(descriptor_of(self.app.env.stdout))))
         except KeyboardInterrupt:
             pass  # how users end it
 

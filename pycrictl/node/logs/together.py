@@ -15,7 +15,7 @@ from itertools import groupby, islice
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from pycrictl.base.errors import PycrictlError
+from pycrictl.base.errors import ConnectError, DeadlineExceeded, PycrictlError, Unavailable
 from pycrictl.node.logs.log_reader import LogReader, Selection
 from pycrictl.node.logs.logline import Chunk, LogStream
 from pycrictl.node.logs.logtime import TIMESTAMP, timestamp_ns
@@ -48,47 +48,34 @@ class Together:
         self._warn = warn
         self._sources: list[_OneLog] = []
 
-    def add(
-        self, path: str, *, prefix: str, is_alive: Callable[[], bool], is_new: bool = False
-    ) -> None:
-        """Add a log; ``is_new``, for one begun while others were followed, drops the tail limit."""
-        wanted = self._wanted
-        stamped = replace(wanted, has_timestamps=True, limit_bytes=None)
-        if is_new:
-            stamped = replace(stamped, tail_lines=None)
+    def add(self, path: str, *, prefix: str, is_alive: Callable[[], bool]) -> None:
+        stamped = replace(self._wanted, has_timestamps=True, limit_bytes=None)
         chunks = LogReader(path, stamped, warn=self._warn).steps(is_alive)
-        self._sources.append(_OneLog(chunks, wanted, prefix.encode(errors="replace"), self._warn))
+        start = prefix.encode(errors="replace")
+        self._sources.append(_OneLog(chunks, self._wanted, start, self._warn))
 
-    def follow(
-        self, goes_on: Callable[[], bool], wait: Callable[[], None]
-    ) -> Generator[Chunk, None, None]:
-        """Yield the content of the logs and what is appended to them.
+    def follow(self, wait: Callable[[], None]) -> Generator[Chunk, None, None]:
+        """Yield the content of the logs, and what is appended until their containers end.
 
-        ``goes_on`` may add logs, and returns whether it may add more later.
+        Raises:
+            ConnectError, DeadlineExceeded, Unavailable: from ``is_alive`` of a log.
         """
+        most: int | None = None
         try:
-            yield from self._merged(goes_on, wait)
+            while self._sources:
+                has_read = False
+                # Each log is read only as far as merging by time requires.
+                turns = [source.turn(most) for source in self._sources]
+                for chunk in _joined(merge(*turns, key=attrgetter("time_ns"))):
+                    has_read = True
+                    yield chunk
+                most = _CHUNKS_A_TURN  # the initial content has been merged
+                self._sources = [source for source in self._sources if not source.is_over]
+                if self._sources and not has_read:
+                    wait()
         finally:
             for source in self._sources:
                 source.close()
-
-    def _merged(self, goes_on: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
-        most: int | None = None
-        while True:
-            is_open = goes_on()
-            has_read = False
-            # Each log is read only as far as merging by time requires.
-            turns = [source.turn(most) for source in self._sources]
-            for chunk in _joined(merge(*turns, key=attrgetter("time_ns"))):
-                has_read = True
-                yield chunk
-            most = _CHUNKS_A_TURN  # the initial content has been merged
-            self._sources = [source for source in self._sources if not source.is_over]
-            if has_read:
-                continue
-            if not is_open and not self._sources:
-                return
-            wait()
 
 
 class _OneLog:
@@ -121,6 +108,8 @@ class _OneLog:
                     return
             for stream, text in self._pending.items():
                 yield from self._line(stream, text)
+        except (ConnectError, DeadlineExceeded, Unavailable):
+            raise
         except PycrictlError as error:
             self._warn(error.message)
         self.is_over = True

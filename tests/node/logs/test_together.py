@@ -21,7 +21,7 @@ def append(path: Path, *lines: str) -> None:
 
 
 def read(together: Together) -> str:
-    chunks = together.follow(lambda: False, lambda: pytest.fail("waits"))
+    chunks = together.follow(lambda: pytest.fail("waits"))
     return b"".join(data for _, data in chunks).decode()
 
 
@@ -42,7 +42,7 @@ def test_logs_are_read_by_their_times(tmp_path: Path) -> None:
     append(tmp_path / "b", line(2, "two"), line(3, "th", tag="P"), line(6, "ree"))
     for name in ("a", "b", "nosuch"):
         together.add(str(tmp_path / name), prefix=f"[{name}] ", is_alive=lambda: False)
-    chunks = together.follow(lambda: False, lambda: None)
+    chunks = together.follow(lambda: pytest.fail("waits"))
     assert [(stream, data) for stream, data in chunks] == [
         ("stdout", b"[a] one\n[b] two\n[b] three\n"),
         ("stderr", b"[a] four\n"),
@@ -70,26 +70,9 @@ def test_more_chunks_than_a_turn_has(tmp_path: Path) -> None:
     assert text.endswith("end\n")
 
 
-class Story:
-    """Steps that run while logs are followed, one per wait; after the last, all containers exit."""
-
-    def __init__(self, together: Together, *steps: Callable[[], object]) -> None:
-        self.todo = list(steps)
-        self.together = together
-
-    def goes_on(self) -> bool:
-        return bool(self.todo)
-
-    def wait(self) -> None:
-        assert self.todo, "waits for nothing"
-        self.todo.pop(0)()
-
-    def text(self) -> str:
-        return b"".join(data for _, data in self.together.follow(self.goes_on, self.wait)).decode()
-
-
 def test_what_is_written_meanwhile_is_followed(tmp_path: Path) -> None:
-    a, b, new = (tmp_path / name for name in "abn")
+    """The containers end once the last step has run."""
+    a, b = tmp_path / "a", tmp_path / "b"
     together = Told().together(Selection(tail_lines=1))
     append(a, line(1, "old"), line(2, "a2"))
     append(b, line(3, "b3"))
@@ -98,20 +81,15 @@ def test_what_is_written_meanwhile_is_followed(tmp_path: Path) -> None:
         append(b, line(5, "b5"))
         append(a, line(4, "a4"))
 
-    def start_again() -> None:
-        append(new, line(6, "n6"), line(7, "n7"))
-        together.add(str(new), prefix="n:", is_alive=lambda: bool(story.todo), is_new=True)
-
-    story = Story(
-        together,
+    steps: list[Callable[[], object]] = [
         write_late,
         lambda: None,
-        start_again,  # its whole log is read, despite the tail
         lambda: append(a, line(8, "a8")[:-1]),
-    )
+    ]
     for path in (a, b):
-        together.add(str(path), prefix=f"{path.name}:", is_alive=lambda: bool(story.todo))
-    assert story.text() == "a:a2\nb:b3\na:a4\nb:b5\nn:n6\nn:n7\na:a8\n"
+        together.add(str(path), prefix=f"{path.name}:", is_alive=lambda: bool(steps))
+    text = b"".join(data for _, data in together.follow(lambda: steps.pop(0)()))
+    assert text == b"a:a2\nb:b3\na:a4\nb:b5\na:a8\n"
 
 
 def test_a_flood_keeps_no_other_from_its_turn(tmp_path: Path) -> None:
@@ -119,17 +97,14 @@ def test_a_flood_keeps_no_other_from_its_turn(tmp_path: Path) -> None:
     together = Told().together()
     a.touch()
     append(b, line(1, "first"))
-    story = Story(together, lambda: None)
-    seen: list[bytes] = []
-    together.add(str(a), prefix="", is_alive=lambda: bool(story.todo))
-    together.add(str(b), prefix="", is_alive=lambda: bool(story.todo))
+    together.add(str(a), prefix="", is_alive=lambda: True)
+    together.add(str(b), prefix="", is_alive=lambda: True)
     count = 0
-    for _, data in together.follow(lambda: True, lambda: append(a, line(2, "x" * 1000))):
+    for _, data in together.follow(lambda: append(a, line(2, "x" * 1000))):
         count += 1
         append(a, *(line(3, "x" * 1000) for _ in range(100)))
         if count == 80:
             append(b, line(4, "heard"))
-        seen.append(data)
         if b"heard" in data:
             break
         assert count < 5000, "never heard"

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base import noderoot
@@ -23,12 +21,6 @@ from pycrictl.base.units import quote
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.inspection import statuses
 from pycrictl.runtime.cri.lists.lookup import WHOLE_ID, Lookup
-
-ASK_AGAIN_S: Final = 1.0
-"""Minimum interval between polls of the runtime about running containers."""
-
-PATIENCE_S: Final = 10.0
-"""How long the runtime may be unavailable while a log is followed; containers survive a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,45 +62,40 @@ def reopen_log(client: CriClient, container_id: str) -> None:
     )
 
 
-class Polling:
-    """Limits how often the runtime is polled, and tolerates short outages."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._asked = self._answered = clock()
-
-    def is_due(self) -> bool:
-        return self._clock() - self._asked >= ASK_AGAIN_S
-
-    @contextmanager
-    def asking(self) -> Iterator[None]:
-        """Suppress the failures of a runtime that answered within the last ten seconds."""
-        self._asked = self._clock()
-        try:
-            yield
-        except (ConnectError, DeadlineExceeded, Unavailable):
-            if self._clock() - self._answered > PATIENCE_S:
-                raise
-        else:
-            self._answered = self._clock()
-
-
 def life(
-    client: CriClient, log: ContainerLog, *, clock: Callable[[], float] = time.monotonic
+    client: CriClient,
+    log: ContainerLog,
+    *,
+    every_s: float = 1.0,
+    patience_s: float = 10.0,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Callable[[], bool]:
-    """Return a check whether a container runs, which raises if the runtime stays unavailable."""
-    lives, polling = log.is_alive, Polling(clock)
+    """Return a check whether a container runs.
+
+    Args:
+        every_s: the least time between two calls of the runtime.
+        patience_s: how long the runtime may be unavailable before the check raises; containers
+            survive its restart.
+    """
+    lives = log.is_alive
+    asked = answered = clock()
     request = cri_pb2.ContainerStatusRequest(container_id=log.container_id)
 
     def lasts() -> bool:
-        nonlocal lives
-        if lives and polling.is_due():
-            with polling.asking():
-                try:
-                    status = client.call("ContainerStatus", request).status
-                    lives = status.state == cri_pb2.CONTAINER_RUNNING
-                except NotFound:
-                    lives = False
+        nonlocal lives, asked, answered
+        if not lives or clock() - asked < every_s:
+            return lives
+        asked = clock()
+        try:
+            state = client.call("ContainerStatus", request).status.state
+            lives = state == cri_pb2.CONTAINER_RUNNING
+        except NotFound:
+            lives = False
+        except (ConnectError, DeadlineExceeded, Unavailable):
+            if clock() - answered > patience_s:
+                raise
+            return lives
+        answered = clock()
         return lives
 
     return lasts
@@ -156,90 +143,31 @@ def find(client: CriClient, text: str, *, whole_pod: bool = False) -> str | PodF
     return PodFilter(f"{pod.metadata.namespace}/{pod.metadata.name}")
 
 
-def pod_of_id(client: CriClient, pod_sandbox_id: str) -> PodFilter | None:
-    request = cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=pod_sandbox_id)
-    try:
-        metadata = client.call("PodSandboxStatus", request).status.metadata
-    except PycrictlError:
-        return None
-    return PodFilter(f"{metadata.namespace}/{metadata.name}")
+def logs_of(
+    client: CriClient, pods: PodFilter, *, previous: bool = False, warn: Callable[[str], None]
+) -> list[ContainerLog]:
+    """Return the logs of the newest attempt of each container, or of the attempt before.
 
-
-@dataclass(eq=False)
-class PodLogs:
-    client: CriClient
-    pods: PodFilter
-    warn: Callable[[str], None]
-    clock: Callable[[], float] = time.monotonic
-
-    def __post_init__(self) -> None:
-        self._known: set[str] = set()
-        self._running: set[str] = set()
-        self._is_ready = False
-        self._polling = Polling(self.clock)
-
-    def present(self, *, previous: bool = False) -> list[ContainerLog]:
-        """Return the logs of the newest attempt of each container, or of the attempt before."""
-        lookup = Lookup(self.client)
-        pods = [pod for pod in lookup.pods if self.pods.match(pod)]
-        if not pods:
-            raise NotFound("no pod is selected", hint="'pycrictl pods' lists the pods of the node")
-        newest = {
-            container.id: container
-            for pod in pods
-            for container in lookup.containers_of(pod)
-            if not previous or container.metadata.attempt
-        }
-        self._note(pods, lookup.containers)
-        # Exited containers are earlier attempts or shown here: ``new`` must not return them.
-        self._known |= {
-            container.id
-            for container in lookup.containers
-            if container.state == cri_pb2.CONTAINER_EXITED
-        }
-        return list(self._logs(lookup, newest.values(), previous=previous))
-
-    def new(self) -> list[ContainerLog]:
-        if not self._polling.is_due():
-            return []
-        lookup = Lookup(self.client)
-        started: list[cri_pb2.Container] = []
-        with self._polling.asking():
-            pods = [pod for pod in lookup.pods if self.pods.match(pod)]
-            self._note(pods, lookup.containers)
-            sandboxes = {pod.id for pod in pods}
-            started = [
-                container
-                for container in lookup.containers
-                if container.pod_sandbox_id in sandboxes and container.id not in self._known
-            ]
-        return list(self._logs(lookup, started))
-
-    def is_running(self, container_id: str) -> bool:
-        """Return whether a container was running when the lists were last fetched."""
-        return container_id in self._running
-
-    def lasts(self) -> bool:
-        """Return whether a pod is ready (its containers may restart) or a known container runs."""
-        return self._is_ready or bool(self._running & self._known)
-
-    def _note(self, pods: list[cri_pb2.PodSandbox], containers: list[cri_pb2.Container]) -> None:
-        self._is_ready = any(pod.state == cri_pb2.SANDBOX_READY for pod in pods)
-        self._running = {
-            container.id for container in containers if container.state == cri_pb2.CONTAINER_RUNNING
-        }
-
-    def _logs(
-        self, lookup: Lookup, containers: Iterable[cri_pb2.Container], *, previous: bool = False
-    ) -> Iterator[ContainerLog]:
-        for container in sorted(containers, key=lambda container: container.created_at):
-            is_other = self.pods.container not in ("", container.metadata.name)
-            if is_other or container.state == cri_pb2.CONTAINER_CREATED:
-                continue
-            self._known.add(container.id)
-            name = lookup.full_name(container)
-            try:
-                log = container_log(self.client, container.id, previous=previous)
-                yield replace(log, name=name)
-            except PycrictlError as error:
-                self.warn(f"{name}: {error.message}")
+    ``warn`` is called for each container without such a log.
+    """
+    lookup = Lookup(client)
+    selected = [pod for pod in lookup.pods if pods.match(pod)]
+    if not selected:
+        raise NotFound("no pod is selected", hint="'pycrictl pods' lists the pods of the node")
+    containers = {
+        container.id: container
+        for pod in selected
+        for container in lookup.containers_of(pod)
+        if pods.container in ("", container.metadata.name)
+        and container.state != cri_pb2.CONTAINER_CREATED
+        and (container.metadata.attempt or not previous)
+    }
+    logs = []
+    for container in sorted(containers.values(), key=lambda container: container.created_at):
+        name = lookup.full_name(container)
+        try:
+            log = container_log(client, container.id, previous=previous)
+            logs.append(replace(log, name=name))
+        except PycrictlError as error:
+            warn(f"{name}: {error.message}")
+    return logs
