@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base import noderoot
 from pycrictl.base.errors import ConnectError, DeadlineExceeded
 from pycrictl.base.units import format_duration
 from pycrictl.diagnosis.findings import Missing
@@ -89,7 +88,6 @@ class NodeCollector(Collector):
             self._missing.append(Missing("what only root sees", reason))
         known = dict(self._known)
         known["routes"] = tuple(trial.route() for trial in list(self._trials))
-        known["is_kubelets"] = self._is_kubelets(known)
         return NodeFacts(**known, silent=tuple(self._silent), missing=tuple(self._missing))
 
     def _ask_runtime(
@@ -181,15 +179,6 @@ class NodeCollector(Collector):
             if thread.is_alive():
                 reason = f"no answer within {format_duration(within_s)}"
                 self._missing.append(Missing(source, reason))
-
-    def _is_kubelets(self, known: Mapping[str, Any]) -> bool | None:
-        runtime, used = known.get("kubelet_endpoints", ("",))[0], known.get("endpoint", "")
-        if not runtime or not used:
-            return None
-        with self._optional("the kubelet's runtime"):
-            socket = Path(noderoot.locate(runtime.removeprefix("unix://")))
-            return socket.samefile(used.removeprefix("unix://"))
-        return None
 
     def _begin_registries(self) -> None:
         if not self._tries_registries:

@@ -47,7 +47,6 @@ class NodeFacts:
     missing_sandbox_image: str = ""
     conditions: tuple[RuntimeCondition, ...] = ()
     disks: tuple[Disk, ...] = ()
-    is_kubelets: bool | None = None
     kubelet_config: str = ""
     kubelet_limit: int | None = None
     kubelet_endpoints: tuple[str, str] = ("", "")
@@ -105,10 +104,6 @@ def _runtime(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding("condition", weight, text, advice)
     if name := facts.missing_sandbox_image:
         yield no_sandbox_image(name)
-    if facts.endpoint and facts.is_kubelets is False and not facts.proxy:
-        text = f"the kubelet uses {facts.kubelet_endpoints[0]}, and this is {facts.endpoint}"
-        advice = "name the kubelet's socket with -r, or as runtime-endpoint in /etc/crictl.yaml"
-        yield Finding("other-runtime", Weight.WARNING, text, advice)
 
 
 def _clock(facts: NodeFacts) -> Iterator[Finding]:

@@ -12,12 +12,8 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.diagnosis.collect_node import NodeCollector
-from pycrictl.diagnosis.node_findings import examine
-from pycrictl.runtime.cri.calls.client import CriClient
 from tests.cli.run import Run
 from tests.fakecri.server import FakeServer, Status
-from tests.support.hostfiles import run_program
 
 
 def node(fake: FakeServer, *, network: bool = True) -> None:
@@ -83,19 +79,6 @@ def test_sources_that_fail_are_named(fake: FakeServer) -> None:
     done = run(fake.endpoint, "-o", "json")
     missing = {one["source"] for one in json.loads(done.stdout)["facts"]["missing"]}
     assert {"runtime version", "runtime status", "disks", "images"} <= missing
-
-
-@pytest.mark.parametrize("is_same", [True, False])
-def test_the_runtime_that_the_kubelet_uses(fake: FakeServer, tmp_path: Path, is_same: bool) -> None:
-    node(fake)
-    (tmp_path / "other.sock").touch()
-    endpoint = fake.endpoint if is_same else f"unix://{tmp_path}/other.sock"
-    run_program(tmp_path, 7, "kubelet", f"--container-runtime-endpoint={endpoint}")
-    client = CriClient(fake.path, timeout_s=20)
-    collector = NodeCollector(tries_registries=False)
-    facts = collector.collect(lambda: (client, client), tmp_path, dict)
-    found = {one.kind for one in examine(facts)}
-    assert ("other-runtime" in found) == (not is_same)
 
 
 def test_no_runtime_at_all(tmp_path: Path) -> None:

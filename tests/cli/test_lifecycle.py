@@ -169,5 +169,5 @@ def test_what_has_no_such_name_is_not_stopped(node: FakeServer) -> None:
     assert (result.code, result.stdout) == (1, "main\n")
     assert result.stderr.splitlines()[1:] == [
         'pycrictl: no container "mian"',
-        "hint: did you mean \"main\"? 'pycrictl ps -a' lists the containers of the node",
+        "hint: 'pycrictl ps -a' lists the containers of the node",
     ]

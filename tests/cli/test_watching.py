@@ -137,37 +137,6 @@ def test_a_terminal_is_painted_in_place(fake: FakeServer) -> None:
     assert terminal.sent.count(CLEAR_SCREEN.encode()) == 1
 
 
-def one_is_not_measured(fake: FakeServer) -> None:
-    """Offer two pods, one of which cannot be measured, so the call for all of them fails."""
-    no_cgroup = Status(grpc.StatusCode.UNKNOWN, "cgroupPath is empty")
-    pods = [cri_pb2.PodSandbox(id=scene.hex_id(number)) for number in (1, 2)]
-    pods[1].metadata.name = "host\x1b[2J"
-
-    def one(request: Any, context: Any) -> Any:
-        if request.pod_sandbox_id == scene.hex_id(2):
-            return no_cgroup
-        return cri_pb2.PodSandboxStatsResponse(stats=scene.fake_pod_stats(1, 10**9)[1])
-
-    fake.prepare("ListPodSandboxStats", no_cgroup, repeat=True)
-    fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=pods), repeat=True)
-    fake.prepare("PodSandboxStats", one, repeat=True)
-
-
-def test_warnings_stand_below_what_is_in_place(fake: FakeServer) -> None:
-    one_is_not_measured(fake)
-    with Terminal(40, 10) as terminal:
-        inner = terminal.stderr
-        with program(fake, "statsp", "-w", "-s", "0", stdout=inner, stderr=inner) as process:
-            # A poll makes 12 calls; during the second one, the first one's warning is recorded.
-            terminal.read_until(lambda output: b"POD ID" in output and len(fake.calls) > 12)
-            process.send_signal(signal.SIGINT)
-            assert process.wait(WAIT_S) == 0
-        screen = at_last(terminal, 80, 10)
-    assert screen.lines[0].startswith("POD ")
-    assert screen.lines[-1].startswith("pycrictl: warning: pod 0202020202020")
-    assert terminal.sent.count(b"warning") == 1
-
-
 def test_a_template_that_fails_for_some_events(fake: FakeServer) -> None:
     fake.prepare("GetContainerEvents", scene.prepared("GetContainerEvents"))
     shown = Run(

@@ -65,11 +65,6 @@ CONFIG = WELL["kubelet_config"]
             "kubelet-serial",
             "warning",
         ),
-        (
-            {"kubelet_endpoints": ("unix:///run/crio/crio.sock",) * 2, "is_kubelets": False},
-            "other-runtime",
-            "warning",
-        ),
         ({"kubelet_limit": 0}, "no-limit", "warning"),
         ({"kubelet_endpoints": (f"unix://{PROXY}",) * 2}, "proxy-down", "serious"),
         (

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, TextIO
 import typer
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base.errors import ExitCode, UsageError
+from pycrictl.base.errors import UsageError
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.runtime.cri.calls.client import CriClient
@@ -62,8 +62,7 @@ def stats(
 ) -> None:
     """Show the resource usage of containers.
 
-    CPU usage is a percentage of one core, measured over an interval. The exit status is 1 if a
-    container could not be measured.
+    CPU usage is a percentage of one core, measured over an interval.
 
     Example: pycrictl stats --watch
     """
@@ -91,8 +90,7 @@ def statsp(
 ) -> None:
     """Show the resource usage of pods.
 
-    CPU usage is a percentage of one core, measured over an interval. The exit status is 1 if a
-    pod could not be measured.
+    CPU usage is a percentage of one core, measured over an interval.
 
     Example: pycrictl statsp --seconds 2 --label app=web
     """
@@ -125,7 +123,6 @@ def _measure(
         raise UsageError("CPU is measured for tables only", hint="sort by a path")
     if not 0 <= how.seconds <= LONGEST_S:
         raise UsageError(f'"{how.seconds}" for --seconds is not between 0 and {LONGEST_S}')
-    warnings: set[str] = set()
 
     def table(before: list[Any], after: Sequence[Any]) -> Table:
         rows = [*measured(before, after, show_all=show_all)]
@@ -137,20 +134,16 @@ def _measure(
         return table_of(columns, rows)
 
     def show_once(client: CriClient, viewer: Viewer) -> None:
-        sample = measure(client, condition)
+        stats = measure(client, condition)
         views = None
         if chosen.is_table:
-            before = sample.stats
+            before = stats
             time.sleep(how.seconds)
-            sample = measure(client, condition)
+            stats = measure(client, condition)
             if app.persona.is_plain and not viewer.is_in_place:
                 viewer.show(lambda out: out.write(render.CLEAR_SCREEN))
             views = Views(lambda after, _: table(before, after))
-        viewer.show(partial(chosen.write, sample.stats, views))
-        for failure in sample.failures:
-            if failure.message not in warnings:
-                warnings.add(failure.message)
-                viewer.warn(failure.message)
+        viewer.show(partial(chosen.write, stats, views))
 
     with app.open_client("runtime") as client:
         if how.watch:
@@ -160,8 +153,6 @@ def _measure(
                     time.sleep(list_options.STATS_PAUSE_S)
         else:
             show_once(client, Viewer(app.env))
-    if warnings and not how.watch:
-        raise typer.Exit(ExitCode.FAILURE)
 
 
 def metricsp(

@@ -133,7 +133,6 @@ class Viewer:
         self._env = env
         self._block = block
         self._lines: list[str] | None = None
-        self._warnings: list[str] = []
 
     @property
     def is_in_place(self) -> bool:
@@ -155,13 +154,6 @@ class Viewer:
         self._lines = clip(text.getvalue(), columns=columns, rows=rows)
         self._block.draw(self._lines, size=size)
 
-    def warn(self, text: str) -> None:
-        """Show a warning, or keep it for the end if the lines in place would cover it."""
-        if self._block is not None and self._env.stderr_is_terminal:
-            self._warnings.append(text)
-        else:
-            self._env.warn(text)
-
     def repeat(self, write: Callable[[TextIO], object], *, pause_s: float) -> None:
         while True:
             self.show(write)
@@ -182,8 +174,6 @@ class Viewer:
     def close(self) -> None:
         if self._block is not None:
             self._block.close(self._lines or ())
-        for text in self._warnings:
-            self._env.warn(text)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 from pathlib import Path
 
@@ -95,17 +94,3 @@ def test_a_failed_run_leaves_nothing(
     assert (run.status, run.stdout) == (1, b"")
     assert run.stderr.endswith(" was removed again\n")
     assert list(kubelet.ask("ListPodSandbox").items) == []
-
-
-def test_a_pod_that_cannot_be_measured(lab: Lab, crictl: Program) -> None:
-    """A pod without its own cgroup gets a warning; the others are measured."""
-    kubelet = lab.node.kubelet
-    web = kubelet.run_pod("web")
-    config = kubelet.pod_config("lost")
-    config.linux.ClearField("cgroup_parent")
-    kubelet.run_pod(config)
-    done = crictl.run("statsp", "-o", "json")
-    assert done.status == 1
-    found = [each["attributes"]["id"] for each in json.loads(done.stdout)["stats"]]
-    assert found == [web.id]
-    assert re.fullmatch(r"pycrictl: warning: pod \S+ \(lost\): .*cgroup.*\n", done.stderr)

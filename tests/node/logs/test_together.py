@@ -81,7 +81,7 @@ def test_what_is_written_meanwhile_is_followed(tmp_path: Path) -> None:
         append(b, line(5, "b5"))
         append(a, line(4, "a4"))
 
-    steps: list[Callable[[], object]] = [
+    steps: list[Callable[[], None]] = [
         write_late,
         lambda: None,
         lambda: append(a, line(8, "a8")[:-1]),

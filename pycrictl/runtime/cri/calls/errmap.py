@@ -105,9 +105,8 @@ def _obstacle(path: str, error: OSError) -> Obstacle:
         case errno.ENOENT:
             return Obstacle(MISSING, SOCKET_HINT, may_pass=True)
         case errno.ECONNREFUSED:
-            kind = _kind_of_file(path)
-            if kind is not None:
-                return Obstacle(f"it is {kind}, not a socket", SOCKET_HINT)
+            if not Path(path).is_socket():  # Linux refuses connections to other files, too
+                return Obstacle("it is not a socket", SOCKET_HINT)
             reason = "connection refused: nothing listens there"
             return Obstacle(reason, _SERVICE_HINT, may_pass=True)
         case errno.EACCES | errno.EPERM:
@@ -120,14 +119,6 @@ def _obstacle(path: str, error: OSError) -> Obstacle:
             )
         case _:
             return Obstacle(escape(error.strerror or str(error)), SOCKET_HINT)
-
-
-def _kind_of_file(path: str) -> str | None:
-    """Return what ``path`` is if not a socket: Linux refuses connections to other files, too."""
-    file = Path(path)
-    if file.is_socket() or not file.exists():
-        return None
-    return "a directory" if file.is_dir() else "a file"
 
 
 DETAILS_LIMIT_CHARS: Final = 2000

@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar
@@ -142,7 +141,7 @@ class Lookup:
     def find_pod(self, text: str) -> cri_pb2.PodSandbox:
         """Return the pod sandbox that a word refers to, the newest if a pod has several.
 
-        NotFound suggests the nearest names; UsageError is raised if several pods match.
+        UsageError is raised if several pods match.
         """
         matches = self._match_pods(text)
         if not matches:
@@ -205,8 +204,7 @@ class Lookup:
         return self._newest(item for item in self.containers if item.pod_sandbox_id in sandboxes)
 
     def _match_pods(self, text: str) -> list[cri_pb2.PodSandbox]:
-        pods = list(self._pods_by_id.values())
-        return match(pods, text, lambda: pods_named(pods, text))
+        return match(self.pods, text, lambda: pods_named(self.pods, text))
 
     def _match_containers(self, text: str) -> list[cri_pb2.Container]:
         return match(self.containers, text, lambda: self._containers_named(text))
@@ -261,12 +259,9 @@ class Lookup:
 
     def _no_pod(self, text: str) -> NotFound:
         hint = PODS_HINT
-        if near := nearest(text, map(pod_name, self.pods)):
-            hint = f"did you mean {near}? {hint}"
         with suppress(PycrictlError):
             for container in self._match_containers(text)[:1]:
-                pod = self._pods_by_id.get(container.pod_sandbox_id)
-                hint = f"it is a container{f' of pod {pod_name(pod)}' if pod is not None else ''}"
+                hint = f"it is a container: {self.full_name(container)}"
         return NotFound(f"no pod {quote(text)}", hint=hint)
 
     def _no_container(self, text: str) -> NotFound:
@@ -274,13 +269,9 @@ class Lookup:
         for pod in [*self._match_pods(text), *(self._match_pods(owner) if owner else ())]:
             names = ", ".join(container.metadata.name for container in self.containers_of(pod))
             there = f"its containers are {names}" if names else "it has no containers"
-            found = f"there is a pod {pod_name(pod)}: {there}"
-            return NotFound(f"no container {quote(text)}", hint=found)
-        pods = self._pods_by_id.values()
-        known = [*map(self.full_name, self.containers), *map(pod_name, pods)]
-        near = nearest(text, known)
-        hint = f"did you mean {near}? {CONTAINERS_HINT}" if near else CONTAINERS_HINT
-        return NotFound(f"no container {quote(text)}", hint=hint)
+            hint = f"there is a pod {pod_name(pod)}: {there}"
+            return NotFound(f"no container {quote(text)}", hint=hint)
+        return NotFound(f"no container {quote(text)}", hint=CONTAINERS_HINT)
 
 
 def find_in_pod(client: CriClient, pod_sandbox_id: str, text: str) -> cri_pb2.Container | None:
@@ -370,15 +361,3 @@ def pod_key(pod: cri_pb2.PodSandbox) -> str:
 
 def pod_name(pod: cri_pb2.PodSandbox) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
-
-
-def nearest(text: str, full_names: Iterable[str]) -> str:
-    """Return the names most similar to a word, in the same form, joined by "or"."""
-    parts = text.count("/") + 1
-    split = (name.split("/") for name in full_names)
-    known = {
-        "/".join(words[start : start + parts])
-        for words in split
-        for start in range(len(words) - parts + 1)
-    }
-    return " or ".join(quote(word) for word in get_close_matches(text, sorted(known), n=3))

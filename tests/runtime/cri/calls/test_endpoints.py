@@ -93,8 +93,8 @@ class TestRetries:
     @pytest.mark.parametrize(
         ("name", "reason"),
         [
-            ("plain", "it is a file, not a socket"),
-            ("folder", "it is a directory, not a socket"),
+            ("plain", "it is not a socket"),
+            ("folder", "it is not a socket"),
             ("none", "no such file"),
             ("plain/s", "Not a directory"),
         ],
