@@ -9,11 +9,9 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import PurePath
 from traceback import extract_tb
-from types import NoneType
 from typing import Final, TextIO
 
 from pycrictl.base import limits
@@ -69,8 +67,7 @@ class Log:
 
     def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
         if self._logger.isEnabledFor(level):
-            extra = {"pycrictl": {"event": event, **fields}}
-            self._logger.log(level, "%s", pairs(event, fields), extra=extra)
+            self._logger.log(level, "%s", pairs(event, fields))
 
     def failure(self, event: str, exc: BaseException | None, **fields: object) -> None:
         self.warning(event, **fields, **_described(exc))
@@ -89,11 +86,6 @@ class Log:
             logger.propagate = before
 
 
-class LogFormat(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-
-
 class LogLevel(StrEnum):
     DEBUG = "debug"
     INFO = "info"
@@ -101,10 +93,10 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-def write_to(stream: TextIO, form: LogFormat, level: LogLevel, environ: Mapping[str, str]) -> None:
+def write_to(stream: TextIO, level: LogLevel, environ: Mapping[str, str]) -> None:
     """Send the log lines of services to a stream, with priorities if it is the journal's."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_LineFormat(form, has_priorities=is_journal(stream, environ)))
+    handler.setFormatter(_LineFormat(has_priorities=is_journal(stream, environ)))
     logger = logging.getLogger("pycrictl")
     logger.handlers = [handler]
     logger.propagate = False
@@ -116,27 +108,16 @@ def write_to(stream: TextIO, form: LogFormat, level: LogLevel, environ: Mapping[
 
 
 class _LineFormat(logging.Formatter):
-    def __init__(self, form: LogFormat, *, has_priorities: bool) -> None:
+    def __init__(self, *, has_priorities: bool) -> None:
         super().__init__("level=%(levelname)s %(message)s")
-        self._form = form
         self._has_priorities = has_priorities
 
     def format(self, record: logging.LogRecord) -> str:
-        text = self._json(record) if self._form is LogFormat.JSON else super().format(record)
+        text = super().format(record)
         if not self._has_priorities:
             return text
         priority = _PRIORITIES.get(record.levelno, _DEBUG_PRIORITY)
         return "\n".join(f"<{priority}>{line}" for line in text.split("\n"))
-
-    def _json(self, record: logging.LogRecord) -> str:
-        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        written: dict[str, object] = {"time": when.replace("+00:00", "Z")}
-        written["level"] = record.levelname.lower()
-        fields = getattr(record, "pycrictl", None) or {"message": super().format(record)}
-        plain = (bool, int, float, NoneType)
-        for key, value in fields.items():
-            written[key] = value if isinstance(value, plain) else _bounded(value)
-        return json.dumps(written)
 
 
 class Seldom:

@@ -12,7 +12,7 @@ import typer
 from pycrictl.base.address import Address, parse_address
 from pycrictl.base.config import socket_path
 from pycrictl.base.errors import UsageError
-from pycrictl.base.servicelog import LogFormat, LogLevel, write_to
+from pycrictl.base.servicelog import LogLevel, write_to
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 
@@ -61,9 +61,6 @@ MetricsListen = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    log_format: Annotated[LogFormat, typer.Option("--log-format", help="Format of log lines.")] = (
-        LogFormat.TEXT
-    )
     log_level: Annotated[
         LogLevel | None,
         typer.Option(
@@ -73,4 +70,4 @@ class LogOptions:
 
     def begin(self, app: AppContext) -> None:
         level = self.log_level or (LogLevel.DEBUG if app.flags.debug else LogLevel.INFO)
-        write_to(app.env.stderr, self.log_format, level, app.env.environ)
+        write_to(app.env.stderr, level, app.env.environ)

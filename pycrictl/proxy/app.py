@@ -27,8 +27,7 @@ from pycrictl.proxy.pulls.progress_streams import (
     PullProgress,
 )
 from pycrictl.proxy.pulls.pull_image import PULL_PATH, PullLimiter
-from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.runtime_lookup import RuntimeLookup, answers, version
+from pycrictl.proxy.runtime_lookup import RuntimeLookup, problem
 from pycrictl.proxy.serve.http_server import PageServer
 from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
 from pycrictl.proxy.server import JITTER, CriServer
@@ -60,12 +59,12 @@ _POLL_S: Final = 0.05
 class App:
     """A proxy while it runs; ``environ`` has systemd's variables and ``handover.ENVIRON``.
 
-    Its parts are made in the order in which they need each other.
+    Its parts are made in the order in which they need each other: towards the runtime, what is
+    answered here, towards clients, then the consumers of events.
     """
 
     def __init__(self, settings: ProxySettings, environ: Mapping[str, str]) -> None:
-        self.settings = settings
-        self.environ = environ
+        self.settings, self.environ = settings, environ
         self.log = log = Log(LOGGER)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -73,21 +72,15 @@ class App:
         self._at_once = asyncio.Event()
         events, notifier = Events([EventLog(log)]), Notifier()
         emit = events.emit
-        # Towards the runtime
+
         self.upstream = upstream = Upstream(settings.upstream)
         lookup = RuntimeLookup(upstream)
         layers = LayerPoller(settings.upstream, log, notifier.notify)
-        # What is answered here
-        self.tokens = Tokens()
-        queue = PullQueue(
-            settings.limit,
-            settings.policy,
-            retry_interval_s=settings.retry_interval_s,
-            retries=settings.retries,
-            emit=emit,
-        )
-        self.limiter = PullLimiter(queue, upstream, lookup, layers)
-        progress = PullProgress(lookup, queue, layers, notifier, self.tokens)
+
+        self.tokens = tokens = Tokens()
+        self.limiter = PullLimiter(settings, upstream, lookup, layers, emit)
+        queue = self.limiter.queue
+        progress = PullProgress(lookup, queue, layers, notifier, tokens)
         slots = Slots(
             size_limit_bytes=settings.copy_size_limit_bytes, copies_per_pod=settings.copies_per_pod
         )
@@ -96,12 +89,12 @@ class App:
             slots,
             runtime_path=settings.upstream,
             spool_folder=settings.spool_dir,
-            tokens=self.tokens,
+            tokens=tokens,
             emit=emit,
             log=log,
         )
-        # Towards clients
-        self.streams = StreamServer(self.tokens, progress.follow, emit, log)
+
+        self.streams = StreamServer(tokens, progress.follow, emit, log)
         own = {
             PULL_PATH: self.limiter.handle,
             IMAGE_PULL_PROGRESS: progress.handle,
@@ -109,34 +102,26 @@ class App:
             COPY_FROM: self.copies.handle_from,
         }
         self.server = CriServer(upstream, own=own, emit=emit)
-        self.hand_over = HandOver(
-            settings=settings,
-            environ=environ,
-            limiter=self.limiter,
-            streams=self.streams,
-            server=self.server,
-            emit=emit,
-            log=log,
-            stop=self._stop,
-        )
+        parts = self.limiter, self.streams, self.server
+        self.hand_over = HandOver(settings, environ, *parts, emit, log, self._stop)
         operators = Operators(settings, self.limiter, self.copies, self.hand_over, log)
         self.admin = AdminServer(
             {**operators.calls, "reload": self.hand_over.reload},
             connections={"take-over": self.hand_over.hand_over},
         )
-        # Consumers of events, which end in this order
-        self.pages: PageServer | None = None
-        self.pod_events: EventRecorder | None = None
+
         self.history = PullHistory(layers, emit, settings.state_dir, log)
         events.consumers += (self.hand_over, notifier, self.history)
+        self.pages: PageServer | None = None
         if settings.metrics_address is not None:
             from pycrictl.proxy.telemetry.metrics import Metrics  # noqa: PLC0415 - an option
 
-            metrics = Metrics(upstream, queue, self.copies, slots, self.tokens, self.streams)
+            metrics = Metrics(upstream, queue, self.copies, slots, tokens, self.streams)
             events.consumers.append(metrics)
             self.pages = PageServer(metrics.pages(), log=log)
-        if wanted := settings.events:
-            kubeconfig = "" if wanted == OWN_KUBECONFIG else wanted
+        self.pod_events: EventRecorder | None = None
+        if settings.events:
+            kubeconfig = "" if settings.events == OWN_KUBECONFIG else settings.events
             pulls = PodPulls(queue.book, layers.seen)
             events.consumers.append(pulls)
             self.pod_events = pod_recorder(kubeconfig, pulls, layers, notifier, log)
@@ -174,7 +159,7 @@ class App:
             )
             notify("READY=1", self.environ)
             if (interval_s := watchdog_s(self.environ)) is not None:
-                self._spawn(self._keep_alive(cri, interval_s / 3))
+                self._spawn(self._keep_alive(interval_s / 3))
             self._spawn(self._warn_without_runtime())
             self._spawn(self.copies.sweep())
             await self._stop.wait()
@@ -277,23 +262,17 @@ class App:
 
     async def _warn_without_runtime(self) -> None:
         """Warn if the runtime does not answer: it may be starting, or the path is wrong."""
-        upstream = self.upstream
-        if not await upstream.is_reached(_RUNTIME_S):
-            answer = await version(upstream, _RUNTIME_S)
-            reason = answer.message.rpartition(": ")[2]
-            self.log.warning("no_runtime", upstream=self.settings.upstream, reason=reason)
+        if reason := await problem(self.upstream, _RUNTIME_S):
+            path = self.settings.upstream
+            self.log.warning("no_runtime", upstream=path, reason=reason.rpartition(": ")[2])
 
-    async def _keep_alive(self, socket: str, interval_s: float) -> None:
-        """Notify systemd's watchdog regularly while calls get through.
+    async def _keep_alive(self, interval_s: float) -> None:
+        """Notify systemd's watchdog regularly, unless the event loop hangs.
 
-        It is also notified while the runtime hangs, since a restart of the proxy would not help.
+        A runtime that hangs makes no difference: a restart of the proxy would not help.
         """
-        timeout_s = interval_s / 2
         while not self.hand_over.successor_pid:
-            here = Upstream(socket)
-            if await answers(here, timeout_s) or not await answers(self.upstream, timeout_s):
-                notify("WATCHDOG=1", self.environ)
-            await here.close()
+            notify("WATCHDOG=1", self.environ)
             await asyncio.sleep(interval_s)
 
 

@@ -11,15 +11,15 @@
 
 The queue moves and running pulls stay: a waiting call can be repeated, but a running one is already
 at the runtime. So no state has two owners, and a third process can take over before the first has
-exited. The old process releases a fixed stream port and the new one binds it; stream URLs with that
+exited. Both may listen on a fixed stream port until the old process stops; stream URLs with that
 port that are still unopened are lost.
 
 The two processes exchange JSON objects, one per line::
 
     new: {"call": "take-over"}
-    old: {"pid": 7, "folders": ["cri.sock.k3x_9a2b", …], "streams": "IP:PORT"}
-    new: {"socket": "/run/…", "port": true}   where it listens; whether it needs the stream port
-    old: {"running": […], "waiting": 3}    it gives out no more slots and has released the port
+    old: {"pid": 7, "folders": ["cri.sock.k3x_9a2b", …]}
+    new: {"socket": "/run/…", "streams": "IP:PORT"}   where it listens
+    old: {"running": […], "waiting": 3}    it gives out no more slots
     new: {"serving": true}                 new clients reach the new process
     old: {}                                it forwards its waiting calls
     old: {"ended": 7, "error": "…"}        once per running pull; a null error means given up
@@ -42,7 +42,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pycrictl.base.errors import ConfigError, ConnectError, RemoteProtocolError
+from pycrictl.base.errors import ConnectError, RemoteProtocolError
 from pycrictl.base.foreign import parse
 from pycrictl.base.ownprogram import is_running, start_orphan
 from pycrictl.base.servicelog import Log, notify
@@ -99,7 +99,7 @@ class MessageLines:
         return message if isinstance(message, dict) else None
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False)
 class HandOver:
     """Takes over from an old process, if there is one, and later hands over to a new one.
 
@@ -139,13 +139,12 @@ class HandOver:
 
     async def begin(self) -> None:
         """Take over from the old process, if there is one, and publish the sockets."""
-        old, address, waiting = self.predecessor, self.settings.stream_address, 0
+        old, waiting = self.predecessor, 0
         cri = self.sockets[0]
-        if old is not None:
-            has_port = old.streams == address.authority
-            waiting = await old.announce(str(cri.path), port=has_port)
-        self.streams.start(address)
+        self.streams.start(self.settings.stream_address)
         self.streams.listen_in(cri.folder)
+        if old is not None:
+            waiting = await old.announce(str(cri.path), self.streams.address.authority)
         for own in self.sockets:
             own.publish()
         if old is not None:
@@ -220,8 +219,7 @@ class HandOver:
     async def _failure(self, lines: MessageLines) -> str:
         """Hand over; return why the new process does not serve, or an empty string if it does."""
         pid, folders = lines.peer_pid, [own.folder.name for own in self.sockets]
-        streams = self.streams.address.authority
-        lines.send({"pid": os.getpid(), "folders": folders, "streams": streams})
+        lines.send({"pid": os.getpid(), "folders": folders})
         ready = await lines.receive(READY_S)
         if ready is None or "socket" not in ready:
             return "the new program did not start"
@@ -229,8 +227,6 @@ class HandOver:
             return "the proxy is stopping"
         queue = self.limiter.queue
         queue.is_held = True
-        if ready.get("port"):
-            await self.streams.pause()
         pods = {call.pod for call in self._book.calls.values()}
         running = [_document(pull) for pull in self._book.running.values()]
         waiting = len(queue.in_line())
@@ -241,13 +237,9 @@ class HandOver:
             queue.release(now=self._loop.time())
             for own in self.sockets:
                 own.publish()
-            reason = "the new program ended at once"
-            if ready.get("port"):
-                try:
-                    self.streams.resume()
-                except ConfigError as exc:  # the new process still holds the port
-                    reason = f"{reason}; {exc.message}"
-            return reason
+            return "the new program ended at once"
+        if ready.get("streams") == self.streams.address.authority:
+            await self.streams.leave_port()
         self._heir = Upstream(str(ready["socket"]))
         # Before the reply: the new process then sends READY=1, which counts only from the main one.
         notify(f"MAINPID={pid}", self.environ)
@@ -295,7 +287,6 @@ class Predecessor:
         self.pulls: dict[int, PullCall] = {}
         self.pid = int(offer["pid"])
         self.folders = frozenset(map(str, offer["folders"]))
-        self.streams = str(offer["streams"])
 
     @classmethod
     async def reach(cls, path: str, limiter: PullLimiter) -> Predecessor | None:
@@ -319,12 +310,12 @@ class Predecessor:
         except (ValueError, KeyError, TypeError):
             raise RemoteProtocolError(f"{where} has another hand-over protocol") from None
 
-    async def announce(self, own: str, *, port: bool) -> int:
-        """Announce this process's socket ``own``, and count the old process's running pulls.
+    async def announce(self, own: str, streams: str) -> int:
+        """Announce where this process listens, and count the old process's running pulls.
 
-        Return the number of waiting calls. ``port`` asks the old process for its stream port.
+        Return the number of waiting calls.
         """
-        self._lines.send({"socket": own, "port": port})
+        self._lines.send({"socket": own, "streams": streams})
         state = await self._next(STEP_S)
         if state is None:
             raise RemoteProtocolError("the proxy ended before it handed over")

@@ -155,14 +155,12 @@ def status_document(
 
     def waiting(place: int, pull: QueuedPull) -> dict[str, Any]:
         ahead = book.line[place - 2] if place > 1 else None
-        starts_in = expected[place - 1]
         return {
             **row(pull, pull.leader.asked),
             "place": place,
             "behind": ahead.key.image if ahead else None,
             "behindPod": _pod(ahead.leader) if ahead else None,
-            "startsIn": duration(starts_in),
-            "expectedStart": None if starts_in is None else moment(now + starts_in),
+            "startsIn": duration(expected[place - 1]),
             "joined": len(pull.calls) - 1,
             "nextTry": moment(pull.next_try),
             "triesLeft": queue.retries - pull.tries if queue.policy is Policy.RETRY else 0,

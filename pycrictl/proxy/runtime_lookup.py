@@ -10,10 +10,16 @@ from google.protobuf.message import DecodeError
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import PycrictlError
 from pycrictl.base.units import quote
-from pycrictl.proxy.upstream import Answer, Upstream, runtime_name
+from pycrictl.proxy.upstream import Answer, Upstream
 from pycrictl.pulls.messages import WHOLE_NODE
 from pycrictl.runtime.cri.calls.client import method
-from pycrictl.streams.wire.codes import DEADLINE_EXCEEDED, INTERNAL, INVALID_ARGUMENT, NOT_FOUND
+from pycrictl.streams.wire.codes import (
+    DEADLINE_EXCEEDED,
+    INTERNAL,
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    UNAVAILABLE,
+)
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -58,15 +64,11 @@ def pod_key(metadata: cri_pb2.PodSandboxMetadata) -> PodKey | None:
     return PodKey(metadata.namespace, metadata.name, metadata.uid)
 
 
-async def version(upstream: Upstream, timeout_s: float) -> Answer:
+async def problem(upstream: Upstream, timeout_s: float) -> str:
+    """Return why the runtime does not answer; empty if it does."""
     request = cri_pb2.VersionRequest().SerializeToString()
-    return await upstream.unary(method("Version").path, request, timeout_s=timeout_s)
-
-
-async def answers(upstream: Upstream, timeout_s: float) -> bool:
-    answer = await version(upstream, timeout_s)
-    is_reached = runtime_name(upstream.path) not in answer.message
-    return is_reached and answer.code != DEADLINE_EXCEEDED
+    answer = await upstream.unary(method("Version").path, request, timeout_s=timeout_s)
+    return answer.message if answer.code in (UNAVAILABLE, DEADLINE_EXCEEDED) else ""
 
 
 class RuntimeLookup:

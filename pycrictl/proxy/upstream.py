@@ -80,10 +80,6 @@ def ends(path: str) -> bool:
     return name != "GetContainerEvents" and not name.startswith("Stream")
 
 
-def runtime_name(path: str) -> str:
-    return f'the runtime at "unix://{path}"'
-
-
 def address(path: str) -> str:
     return f"unix:{quote(os.fsencode(path))}"
 
@@ -103,13 +99,6 @@ class Upstream:
 
     async def close(self) -> None:
         await self._channel.close()
-
-    async def is_reached(self, within_s: float) -> bool:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self._channel.channel_ready()
-                return True
-        return False
 
     async def unary(
         self,
@@ -183,7 +172,8 @@ class Upstream:
         code, message = await call.code(), await call.details() or ""
         if message.startswith(_UNREACHED):
             reason = _ERRNO.sub("", message.rpartition(": ")[2])
-            message = f"pycrictl proxy: {runtime_name(self.path)} cannot be reached: {reason}"
+            where = f'the runtime at "unix://{self.path}"'
+            message = f"pycrictl proxy: {where} cannot be reached: {reason}"
         number = code.value[0] if code else INTERNAL
         return Answer(number, message, None, tuple(first or ()), tuple(last or ()))
 

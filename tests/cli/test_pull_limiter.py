@@ -34,7 +34,7 @@ a/there   default/w3   17s   -      - (present, no slot)   -             -     1
 
 WAITING     POD          FOR   PLACE   STARTS IN   BEHIND                 JOINED
 a/three     default/w3   16s   1       30.7s       any running pull       0
-a/\\x1b[2J   default/w4   15s   2       1m21.4s     a/three (default/w3)   0
+a/\\x1b[2J   default/w4   15s   2       -           a/three (default/w3)   0
 
 JOINED   POD          WAITS FOR THE PULL OF
 a/one    default/w2   default/w1

@@ -311,7 +311,7 @@ async def take():
     old = await Predecessor.reach(admin, limiter)
     if step == "offered":
         return
-    work = asyncio.create_task(old.announce(listen, port=True))
+    work = asyncio.create_task(old.announce(listen, "127.0.0.1:1"))
     if step == "ready":
         await asyncio.sleep(0.01)
     else:

@@ -59,9 +59,9 @@ def settings(tmp_path: Path, toml: str, *words: str) -> ProxySettings:
 
 def test_every_option_is_a_key(tmp_path: Path) -> None:
     options = by_spelling(command_of(BY_NAME["proxy"]).params).keys()
-    assert KEYS.keys() | {"kubelet-config", "log-format", "log-level", *NO_KEYS} == options
+    assert KEYS.keys() | {"kubelet-config", "log-level", *NO_KEYS} == options
     toml = "".join(f"{key} = {written}\n" for key, (written, _, _) in KEYS.items())
-    found = settings(tmp_path, f'{toml}log-format = "json"\nlog-level = "warning"')
+    found = settings(tmp_path, f'{toml}log-level = "warning"')
     assert {field: getattr(found, field) for _, field, _ in KEYS.values()} == {
         field: value for _, field, value in KEYS.values()
     }

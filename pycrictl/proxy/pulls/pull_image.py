@@ -16,16 +16,18 @@ import asyncio
 import contextlib
 import itertools
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
+from pycrictl.proxy.events import Emit
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.pull_calls import CallState, PullCall, PullKey, QueuedPull
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import RuntimeLookup, pod_key
+from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.upstream import Answer, CallRequest, Upstream
 from pycrictl.pulls.reference import canonical
 from pycrictl.pulls.registries.credentials import credentials_of
@@ -53,22 +55,33 @@ _ASKED: Final = "pycrictl-asked"
 that all processes of a node share (CLOCK_MONOTONIC)."""
 
 
-@dataclass(eq=False)
 class PullLimiter:
     """Answers PullImage calls."""
 
-    queue: PullQueue
-    upstream: Upstream
-    lookup: RuntimeLookup
-    layers: LayerPoller
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        settings: ProxySettings,
+        upstream: Upstream,
+        lookup: RuntimeLookup,
+        layers: LayerPoller,
+        emit: Emit,
+    ) -> None:
+        self.upstream = upstream
+        self.lookup = lookup
+        self.layers = layers
+        self.queue = PullQueue(
+            settings.limit,
+            settings.policy,
+            retry_interval_s=settings.retry_interval_s,
+            retries=settings.retries,
+            emit=emit,
+            on_retry=self._retry_later,
+        )
         self._loop = asyncio.get_running_loop()
         self._tickets = itertools.count(1)
         self._heir: Upstream | None = None
         self._is_closed = False
         self.is_stopping = False  # running calls are about to be cancelled
-        self.queue.on_retry = self._retry_later
 
     async def handle(self, request: CallRequest) -> Answer:
         """Answer one call. Cancelling it means that the client has disconnected."""

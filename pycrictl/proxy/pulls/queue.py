@@ -27,12 +27,20 @@ import heapq
 import itertools
 import math
 from bisect import insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from pycrictl.base.units import format_duration, plural
 from pycrictl.proxy.events import Emit, PullEnded, PullQueued, PullStarted
-from pycrictl.proxy.pulls.pull_calls import Book, CallState, Policy, PullCall, PullKey, QueuedPull
+from pycrictl.proxy.pulls.pull_calls import (
+    Book,
+    CallOutcome,
+    CallState,
+    Policy,
+    PullCall,
+    PullKey,
+    QueuedPull,
+)
 from pycrictl.streams.wire.codes import RESOURCE_EXHAUSTED, name_of
 
 if TYPE_CHECKING:
@@ -233,59 +241,31 @@ class PullQueue:
         return not self.is_held and (self.limit == 0 or self.taken < self.limit)
 
 
-# When waiting pulls are expected to start
-
-
 def expected_starts(
     queue: PullQueue, seen: Callable[[str], PullState], now: float
 ) -> list[float | None]:
-    """Return in how many seconds each pull in line is expected to start; None if unknown."""
+    """Return in how many seconds each pull in line is expected to start; None if unknown.
+
+    Each running pull is expected to take as long as its rate says, each waiting one as long as the
+    median of recent pulls.
+    """
     book = queue.book
-    taken = [pull for pull in book.running.values() if pull.takes_slot]
-    left_s = [seen(pull.reference).sums.eta_s for pull in taken]
-    unfinished_s = [
-        now - pull.started + left
-        for pull, left in zip(taken, left_s, strict=True)
-        if pull.started is not None and left is not None
-    ]
-    typical = typical_s(book.ended, unfinished_s)
-    times = starts(left_s, limit=queue.limit, waiting=len(book.line), typical_s=typical)
-    return [
-        None if at is None else max(at, 0.0 if pull.next_try is None else pull.next_try - now)
-        for at, pull in zip(times, book.line, strict=True)
-    ]
-
-
-def typical_s(ended: Iterable[PullCall], unfinished_s: Iterable[float]) -> float | None:
-    """Return how long a pull takes: the median of recent ones, or else of the running ones."""
-    took = [
-        call.ended - call.started
-        for call in ended
-        if call.end is CallState.DONE
-        and call.pull.takes_slot
-        and call.started is not None
-        and not call.is_joined
-    ]
-    known = took[-_RECENT:] or list(unfinished_s)
-    known.sort()
-    middle = len(known) // 2
-    return (known[middle] + known[~middle]) / 2 if known else None
-
-
-def starts(
-    left_s: Sequence[float | None], *, limit: int, waiting: int, typical_s: float | None
-) -> list[float | None]:
-    """Return in how many seconds each waiting pull starts; ``left_s``: time left for each slot."""
-    if not limit:
-        return [0.0] * waiting
+    if not queue.limit:
+        return [0.0] * len(book.line)
+    took_s = sorted(
+        call.pulled_s
+        for call in list(book.ended)[-_RECENT:]
+        if call.outcome is CallOutcome.PULLED and not call.is_joined
+    )
+    typical_s = took_s[len(took_s) // 2] if took_s else math.inf
+    left_s = [seen(pull.reference).sums.eta_s for pull in book.running.values() if pull.takes_slot]
     ends = sorted(math.inf if left is None else left for left in left_s)
     # With more pulls than slots, as after the limit was lowered, the first to end free no slot.
-    del ends[: max(len(ends) - limit, 0)]
-    ends += [0.0] * (limit - len(ends))
-    heapq.heapify(ends)
-    times: list[float | None] = []
-    for _ in range(waiting):
-        at = ends[0]
+    ends = [0.0] * (queue.limit - len(ends)) + ends[max(len(ends) - queue.limit, 0) :]
+    times = []
+    for pull in book.line:
+        at = heapq.heapreplace(ends, ends[0] + typical_s)
+        if pull.next_try is not None:
+            at = max(at, pull.next_try - now)
         times.append(None if math.isinf(at) else at)
-        heapq.heapreplace(ends, at + (math.inf if typical_s is None else typical_s))
     return times

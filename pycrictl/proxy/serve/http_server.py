@@ -101,8 +101,8 @@ class HttpServer:
         """
         raise NotImplementedError
 
-    async def pause(self) -> None:
-        """Stop listening on the port; pending connections are kept."""
+    async def leave_port(self) -> None:
+        """Stop listening on the port; open connections are kept."""
         await self._close(
             [listener for listener in self._listeners if listener.family != socket.AF_UNIX]
         )
@@ -227,8 +227,7 @@ class PageServer(HttpServer):
         self._pages = pages
 
     def start(self, address: Address) -> Address:
-        # A process that takes over listens before this one has stopped.
-        listener = listening(address, is_shared=True)
+        listener = listening(address)
         self.listen(listener)
         return Address(address.host, listener.getsockname()[1])
 
@@ -245,11 +244,14 @@ async def _send(sock: socket.socket, make: MakePage) -> None:
             await asyncio.get_running_loop().sock_sendall(sock, data)
 
 
-def listening(address: Address, *, is_shared: bool = False) -> socket.socket:
-    """Bind a socket to an address, which this user's other sockets may share if ``is_shared``."""
+def listening(address: Address) -> socket.socket:
+    """Bind a socket to an address.
+
+    A process that takes over, which has the same user, may bind it before this one has stopped.
+    """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
-        return socket.create_server(address, family=family, reuse_port=is_shared)
+        return socket.create_server(address, family=family, reuse_port=True)
     except OSError as exc:
         reason = os.strerror(exc.errno or 0).lower()
         raise ConfigError(f"cannot listen on {quote(address.authority)}: {reason}") from None

@@ -99,10 +99,6 @@ class StreamServer(HttpServer):
         listener.bind(str(folder / str(self.address.port)))
         self.listen(listener)
 
-    def resume(self) -> None:
-        """Listen again on the port that ``pause`` released."""
-        self.listen(listening(self.address))
-
     def leave(self, is_elsewhere: Callable[[Any], bool]) -> None:
         """End progress streams that another process continues, both open and future ones."""
         self._is_elsewhere = is_elsewhere

@@ -28,13 +28,12 @@ from pycrictl.proxy.events import (
 )
 from pycrictl.proxy.pulls.pull_calls import CallOutcome
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.runtime_lookup import version
+from pycrictl.proxy.runtime_lookup import problem
 from pycrictl.proxy.serve.http_server import MakePage, page
 from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.runtime.cri.calls.client import method
 from pycrictl.streams.wire import codes
-from pycrictl.streams.wire.codes import DEADLINE_EXCEEDED, UNAVAILABLE
 
 PULL_BUCKETS_S: Final = (
     1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600,
@@ -170,7 +169,7 @@ class Metrics:
         return {"/metrics": self._metrics, "/livez": self._live, "/readyz": self._ready}
 
     async def _metrics(self) -> Response:
-        self._up.set(not await self._problem())
+        self._up.set(not await problem(self._upstream, TIMEOUT_S))
         # Takes some milliseconds, which must not delay calls.
         body = await asyncio.to_thread(self._page.text)
         return page(200, body, CONTENT_TYPE)
@@ -179,10 +178,5 @@ class Metrics:
         return page(200, b"ok\n")
 
     async def _ready(self) -> Response:
-        problem = await self._problem()
-        return page(503, f"{problem}\n".encode()) if problem else page(200, b"ok\n")
-
-    async def _problem(self) -> str:
-        """Return why the runtime does not answer; empty if it does."""
-        answer = await version(self._upstream, TIMEOUT_S)
-        return answer.message if answer.code in (UNAVAILABLE, DEADLINE_EXCEEDED) else ""
+        reason = await problem(self._upstream, TIMEOUT_S)
+        return page(503, f"{reason}\n".encode()) if reason else page(200, b"ok\n")

@@ -20,8 +20,9 @@ from pycrictl.proxy.pulls.pull_calls import (
     PullKey,
     QueuedPull,
 )
-from pycrictl.proxy.pulls.queue import PullQueue, starts, typical_s
+from pycrictl.proxy.pulls.queue import PullQueue, expected_starts
 from pycrictl.proxy.runtime_lookup import PodKey
+from pycrictl.pulls.state import PullState, Sums
 from pycrictl.streams.wire.codes import ABORTED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED
 
 A, B, C, D = (PullKey(f"registry.example/{name}:1") for name in "abcd")
@@ -213,27 +214,24 @@ def test_nothing_grows_with_the_number_of_calls() -> None:
         ([10.0, 2.0], 2, 5.0, [2.0, 7.0, 10.0]),
         ([None, 2.0], 2, 5.0, [2.0, 7.0, 12.0]),
         ([1.0, 2.0, 9.0], 1, 5.0, [9.0, 14.0, 19.0]),  # the limit was lowered
-        ([10.0], 2, 5.0, [0.0, 5.0, 10.0]),
-        ([10.0], 0, 5.0, [0.0, 0.0, 0.0]),
     ],
 )
-def test_starts(
+def test_expected_starts(
     left_s: list[float | None], limit: int, typical: float | None, expected: list[float | None]
 ) -> None:
-    assert starts(left_s, limit=limit, waiting=3, typical_s=typical) == expected
+    queue = PullQueue(len(left_s))
+    ends = [] if typical is None else [(3, DONE), (typical, DONE), (900, FAILED), (11, DONE)]
+    for number, (took_s, how) in enumerate(ends, 1):
+        queue.submit(number, PullKey(f"ended-{number}"), now=1000 * number)
+        queue.end(number, how, now=1000 * number + took_s)
+    for number in range(len(left_s) + 3):
+        queue.submit(100 + number, PullKey(str(number)), now=9000)
+    queue.set_limit(limit, now=9000)
 
+    def seen(reference: str) -> PullState:
+        return PullState(sums=Sums(eta_s=left_s[int(reference)]))
 
-def test_a_typical_pull() -> None:
-    queue = PullQueue(0)
-    assert typical_s(queue.book.ended, []) is None
-    assert typical_s(queue.book.ended, [8.0, 4.0]) == 6.0
-    for number, (took_s, error) in enumerate([(3, ""), (5, ""), (900, "denied"), (11, "")], 1):
-        queue.submit(number, PullKey(f"i{number}"), now=1000 * number)
-        how = CallState.FAILED if error else CallState.DONE
-        queue.end(number, how, now=1000 * number + took_s, error=error)
-    queue.submit(9, PullKey("there"), now=9000, is_present=True)
-    queue.end(9, CallState.DONE, now=9001)
-    assert typical_s(queue.book.ended, [800.0]) == 5.0
+    assert expected_starts(queue, seen, 9000) == expected
 
 
 # Random events, checked against a model fed by the queue's events alone

@@ -76,8 +76,6 @@ def serve(test: Callable[[StreamServer, Source], Awaitable[None]]) -> list[Strea
         source = Source(ended.append)
         server = source.server
         server.start(Address("127.0.0.1", 0))
-        with pytest.raises(ConfigError, match="cannot listen"):
-            listening(server.address)
         try:
             async with asyncio.timeout(100):
                 await test(server, source)
@@ -103,6 +101,12 @@ def get(server: StreamServer, url: str, fields: Sequence[str] = (), *, method: s
     if not any(field.startswith("Host") for field in fields):
         lines.insert(1, f"Host: {server.address.authority}")
     return "\r\n".join(lines)
+
+
+def test_a_port_of_another_program() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        with pytest.raises(ConfigError, match="cannot listen"):
+            listening(Address(*other.getsockname()))
 
 
 @pytest.mark.parametrize("is_beside", [False, True], ids=["tcp", "unix"])
