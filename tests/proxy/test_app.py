@@ -141,9 +141,13 @@ def test_a_call_under_way_is_not_cut_off_by_the_end(fake: FakeServer, start: Sta
 
     fake.prepare("Status", slowly)
     proxy = start()
-    words = RUNTIME + "Status", cri_pb2.StatusRequest(), cri_pb2.StatusResponse
+
+    def ask_status() -> cri_pb2.StatusResponse:
+        request = cri_pb2.StatusRequest()
+        return proxy.kubelet.call(RUNTIME + "Status", request, cri_pb2.StatusResponse)
+
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(proxy.kubelet.call, *words)
+        call = pool.submit(ask_status)
         assert begun.wait(60)
         proxy.terminate()
         wait_until(lambda: "stopping" in proxy.log())
