@@ -73,7 +73,6 @@ OTHER_CALLS: Final = {
     "start-notfound": LOOKED_UP,
     "stats-id": LOOKED_UP,
     "stats-positional": LOOKED_UP,
-    "statsp-json": "pods are asked for one by one when the list fails",
     "stop-notfound": LOOKED_UP,
     "t-rmi-prune-empty": "who uses images is not asked where there are none",
     "update-notfound": LOOKED_UP,
