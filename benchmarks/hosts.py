@@ -33,10 +33,12 @@ CONTAINERS = 5
 ROUNDS = 15
 RECORDINGS = 5
 
+_KEY = b'"records": "'  # in front of the client's secret word, in what a host is told
+
 _SCRIPT = f"""\
 #!/bin/sh
 [ "$1" != --version ] || exec echo pycrictl version {__version__}
-kind=alone; case $2 in *7265636f7264733d*) kind=together ;; esac # "records=" in hex
+kind=alone; case $2 in *{_KEY.hex()}*) kind=together ;; esac
 cd "$(dirname "$0")/$kind"
 """
 _RECORD = """\
@@ -51,7 +53,7 @@ read seconds <seconds; read status <status
 sleep "$seconds"
 if [ $kind = together ]; then
   # The client's secret word takes the place of the one that was recorded; it is hex in hex.
-  word=${2#*7265636f7264733d}
+  word=${2#*KEY}
   word=$(expr substr "$word" 1 128 | sed 's/../& /g; s/3\\([0-9]\\) /\\1/g;
     s/61 /a/g; s/62 /b/g; s/63 /c/g; s/64 /d/g; s/65 /e/g; s/66 /f/g')
   sed "s/WORD/$word/g" out
@@ -60,7 +62,7 @@ else
 fi
 cat err >&2
 exit "$status"
-"""
+""".replace("KEY", _KEY.hex())
 
 
 @contextmanager
@@ -105,7 +107,7 @@ def _record(made: Hosts) -> None:
         _wall_s(made, pycrictl("-H", f"{first.name},{second.name}", "ps"))
     times_ns = [int(line) for line in (folder / "alone/times").read_text().split()]
     told = bytes.fromhex((folder / "together/told").read_text())
-    word = told.partition(b"records=")[2][:64]
+    word = told.partition(_KEY)[2][:64]
     for host in made.hosts.values():
         replay = _install(made, host, _REPLAY)
         for kind in ("alone", "together"):

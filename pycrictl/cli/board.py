@@ -46,8 +46,8 @@ _WORDS: Final = {
 }
 """Words for kinds of causes whose names say too little."""
 
-_FIRST: Final = (-1_000_000, 0)
-"""The severity of a host that is not there."""
+_TEXTS: Final = ("pod", "container", "id", "image", "what", "detail")
+"""The fields of a row that are texts."""
 
 _OF_NOTHING: Final = frozenset({"pulling", "queued", "maybe-pulling", "unknown", "init-running"})
 
@@ -154,27 +154,18 @@ def rows_in(document: Mapping[str, Any], node: str) -> list[BoardRow]:
     """Read the rows of a host's board; ValueError, TypeError or KeyError if it is none."""
     rows = []
     for entry in document.get("rows") or ():
-        first, second = entry["severity"]
-        row = BoardRow(
-            pod=str(entry["pod"]),
-            container=str(entry["container"]),
-            id=str(entry["id"]),
-            image=str(entry["image"]),
-            state=State(entry["state"]),
-            what=str(entry["what"]),
-            detail=str(entry["detail"]),
-            severity_key=(int(first), int(second)),
-            node=node,
-        )
-        rows.append(row)
+        weight, rank = entry["severity"]
+        texts: dict[str, Any] = {name: str(entry[name]) for name in _TEXTS}
+        key, state = (int(weight), int(rank)), State(entry["state"])
+        rows.append(BoardRow(**texts, state=state, severity_key=key, node=node))
     return rows
 
 
 def lost_row(node: str, reason: str) -> BoardRow:
     """Return the line of a host that is not there, before all others."""
-    return BoardRow(
-        "", "", "", "", State.SICK, "no connection", reason, severity_key=_FIRST, node=node
-    )
+    before_all = (-1_000_000, 0)
+    row = BoardRow("", "", "", "", State.SICK, "no connection", reason, severity_key=before_all)
+    return replace(row, node=node)
 
 
 def _rows_of_pod(report: Report[PodFacts]) -> list[BoardRow]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from pycrictl.base.config import Config, Flags
     from pycrictl.base.environ import Environment
-    from pycrictl.cli.host_boards import HostBoards
     from pycrictl.cli.persona import Persona
     from pycrictl.copy.methods import Opened
+    from pycrictl.hosts.several import Events
     from pycrictl.runtime.cri.calls.client import CriClient
     from pycrictl.show.displays import Mode
     from pycrictl.show.displays.block import Viewer
@@ -34,8 +34,8 @@ class AppContext:
 
     ``command`` is the name of the command, ``active`` the context whose line was read last.
     ``handed_on`` are options that a plugin hands on to kubectl; ``host_root`` is None if not given.
-    ``copies_elsewhere`` and ``boards_elsewhere`` have the methods of ``cp`` and the rows of ``top``
-    for other hosts.
+    For other hosts, ``copies_elsewhere`` has the methods of ``cp``, and ``top_elsewhere`` runs
+    ``top`` there.
     """
 
     def __init__(self, env: Environment, flags: Flags, persona: Persona) -> None:
@@ -45,7 +45,7 @@ class AppContext:
         self.command = ""
         self.active: typer.Context | None = None
         self.copies_elsewhere: Opened | None = None
-        self.boards_elsewhere: HostBoards | None = None
+        self.top_elsewhere: tuple[Sequence[str], Callable[..., Events]] | None = None
         self.handed_on: list[str] = []
         self.host_root: str | None = None
         self._config: Config | None = None

@@ -23,7 +23,7 @@ from pycrictl.hosts.session import HostError, write
 if TYPE_CHECKING:
     from pycrictl.hosts.session import Process
 
-Start = Callable[[Sequence[str], Sequence[str], int | None], "Process"]
+Start = Callable[[Sequence[str], Mapping[str, str], int | None], "Process"]
 """Starts a command line of a host, with more variables and its standard input, if any."""
 
 
@@ -51,7 +51,7 @@ class OverHosts:
             kind = SourceKind.ARCHIVE
         words = [*self._words, *(["--follow-link"] if follow else []), "--"]
         (start,) = self._starts.values()
-        with closing(start([*words, self._shown(path), "-"], (), None)) as process:
+        with closing(start([*words, self._shown(path), "-"], {}, None)) as process:
             end = _End(process, watch)
 
             def pieces() -> Generator[memoryview, None, None]:
@@ -64,7 +64,7 @@ class OverHosts:
 
     def write(self, archive: Archive, path: bytes, rules: Rules, watch: Watch) -> Summary:
         is_single = archive.kind is not SourceKind.ARCHIVE
-        variables = [f"{spec.SINGLE_VARIABLE}=1"] if is_single else []
+        variables = {spec.SINGLE_VARIABLE: "1"} if is_single else {}
         words = [*self._words, "--", "-", self._shown(path)]
         failed: dict[str, CopyError] = {}
         with ExitStack() as stack:

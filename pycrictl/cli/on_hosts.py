@@ -109,7 +109,7 @@ class Request(NamedTuple):
 
     words: list[str]
     files: Sequence[tuple[int, str]] = ()
-    variables: Sequence[str] = ()
+    variables: Mapping[str, str] = {}
     input_from: int | None = None
     output_to: str = ""
 
@@ -122,7 +122,7 @@ class _Target(NamedTuple):
     hosts: Sequence[Host]
     global_words: Sequence[str]
 
-    def start(self, request: Request, host: Host) -> dict[str, list[str]]:
+    def start(self, request: Request, host: Host) -> dict[str, Any]:
         """Return what a host is told to run, after it was sent the files."""
         start = session.start_message(self.env.program, host.label, request.words, self.env.environ)
         if request.files or request.variables:
@@ -130,24 +130,24 @@ class _Target(NamedTuple):
             start["files"] = [self.ssh.put(host, content.encode())]
         return start
 
-    def start_of_several(self, request: Request, host: Host) -> dict[str, list[str]]:
+    def start_of_several(self, request: Request, host: Host) -> dict[str, Any]:
         """Return what one of several hosts is told: to write records."""
         env, start = self.env, self.start(request, host)
-        start["environ"].append(f"COLUMNS={env.columns or 80}")
-        start["terminals"] = ["1"] * env.stdout_is_terminal + ["2"] * env.stderr_is_terminal
-        start["records"] = [os.urandom(32).hex()]
+        start["environ"]["COLUMNS"] = str(env.columns or 80)
+        start["terminals"] = [1] * env.stdout_is_terminal + [2] * env.stderr_is_terminal
+        start["records"] = os.urandom(32).hex()
         if "events" in request.words:  # they do not end, and are lines
-            start["plain"] = [""]
+            start["plain"] = True
         return start
 
     def process(
-        self, host: Host, words: Sequence[str], variables: Sequence[str], stdin: int | None
+        self, host: Host, words: Sequence[str], variables: Mapping[str, str], stdin: int | None
     ) -> session.Process:
         """Start a command without a terminal; the error names the host."""
         with _named(host):
             way = self.ssh.reach(host)
             start = self.start(Request([*self.global_words, *words]), host)
-            start["environ"] += variables
+            start["environ"] |= variables
             return session.started(way, start, stdin)
 
 
@@ -200,10 +200,11 @@ def run(
         app.copies_elsewhere = partial(host_copying.methods, starts, handed_on)
         return None
     if name == "top" and not is_alone and not _typed(parse()) & {"once", "output", "o"}:
-        from pycrictl.cli.host_boards import HostBoards  # noqa: PLC0415 - only for top
+        from pycrictl.hosts.several import events_of  # noqa: PLC0415 - takes time to load
 
         start = partial(target.start_of_several, Request([*target.global_words, *words]))
-        app.boards_elsewhere = HostBoards(ssh, hosts, start)
+        labels = [host.label for host in hosts]
+        app.top_elsewhere = labels, partial(events_of, ssh, hosts, start, len(hosts))
         return None
     travel = TRAVELS.get(name, Travel())
     wants = travel.wants
@@ -250,31 +251,30 @@ def _alone(target: _Target, request: Request) -> int:
 def _together(
     target: _Target, request: Request, name: str, parse: Callable[[], CommandLine], most: int
 ) -> int:
-    from pycrictl.hosts.several import Several  # noqa: PLC0415 - one host needs none of it
+    from pycrictl.hosts.several import events_of, in_order  # noqa: PLC0415 - one host needs none of it
     from pycrictl.show.merged import Merged  # noqa: PLC0415 - the same
 
-    env, hosts, words = target.env, target.hosts, request.words
-    if any(map(_WATCH.fullmatch, words)) and parse().values.get("watch"):
+    env, labels = target.env, [host.label for host in target.hosts]
+    if any(map(_WATCH.fullmatch, request.words)) and parse().values.get("watch"):
         raise UsageError("--watch takes one host", hint="'top' shows several")
-    follows, strips = name in ("events", "image-pull-progress"), None
-    if name == "logs":
-        line = parse().values
-        follows, strips = line.get("follow", False), not line.get("timestamps")
-        words += ["--timestamps"] if strips else []
+    line = parse().values if name == "logs" else {}
+    strips = name == "logs" and not line.get("timestamps")
+    follows = name in ("events", "image-pull-progress") or line.get("follow", False)
+    if strips:
+        request.words.append("--timestamps")
     start = partial(target.start_of_several, request)
-    patience_s = PATIENCE_S if follows else None
-    with (
-        _input(request.input_from) as path,
-        Merged(env, [host.label for host in hosts]) as merged,
-    ):
-        several = Several(
-            target.ssh, hosts, start, merged.show, stdin=path, strips=strips, patience_s=patience_s
+    with _input(request.input_from) as path, Merged(env, labels) as merged:
+        events = events_of(
+            target.ssh, target.hosts, start, len(labels) if follows else most, stdin=path
         )
-        several.run(len(hosts) if follows else most)
-    labels = [host.label for host in hosts if host.label in merged.failed]
-    failed = [f"{label} ({merged.failed[label]})" for label in labels]
+        if name == "logs":
+            patience_s = PATIENCE_S if follows else float("inf")
+            events = in_order(events, strips=strips, patience_s=patience_s)
+        for event in events:
+            merged.show(event)
+    failed = [f"{host} ({merged.failed[host]})" for host in labels if host in merged.failed]
     if failed and name not in _DIAGNOSES:
-        env.error(f"failed on {len(failed)} of {plural(len(hosts), 'host')}: {', '.join(failed)}")
+        env.error(f"failed on {len(failed)} of {plural(len(labels), 'host')}: {', '.join(failed)}")
     return ExitCode.FAILURE if failed else ExitCode.OK
 
 
@@ -282,7 +282,7 @@ def _together(
 def _input(descriptor: int | None) -> Iterator[str]:
     """Yield a file with standard input, which each host reads at its own speed."""
     if descriptor is None:
-        yield ""
+        yield os.devnull
         return
     from tempfile import TemporaryFile  # noqa: PLC0415 - rarely needed
 
@@ -311,7 +311,7 @@ def _request(
     line = parse()
     request = Request(
         [*global_words, *words],
-        variables=[f"{n}={env.environ[n]}" for n in travel.variables if n in env.environ],
+        variables={n: env.environ[n] for n in travel.variables if n in env.environ},
         input_from=0 if "*" in travel.reads or _typed(line) & {*travel.reads} else None,
     )
     names_files = travel.files or travel.options or travel.input or travel.output

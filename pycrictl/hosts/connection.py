@@ -13,6 +13,7 @@ backslashes, ``!`` or line breaks.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import re
@@ -26,7 +27,7 @@ from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from pycrictl import __version__
 from pycrictl.base.errors import ConfigError, UsageError, reason_of
@@ -35,7 +36,6 @@ from pycrictl.hosts import session
 from pycrictl.hosts.names import Host
 from pycrictl.hosts.session import COMMAND_VARIABLE, HostError, Process
 
-_NAME: Final = "pycrictl"
 _RELEASES: Final = "https://github.com/pycrictl/pycrictl/releases"
 _OPTIONS: Final = (
     "-a -x -oControlMaster=auto -oControlPersist=60 -oClearAllForwardings=yes -oRemoteCommand=none"
@@ -118,7 +118,7 @@ class Program:
         with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
             for name, content in self._files():
                 entry = tarfile.TarInfo(name)
-                entry.size, entry.mode = len(content), 0o700 if name == _NAME else 0o600
+                entry.size, entry.mode = len(content), 0o700 if name == "pycrictl" else 0o600
                 tar.addfile(entry, BytesIO(content))
         file.flush()
         return file
@@ -128,17 +128,17 @@ class Program:
 
         try:
             if self.source.is_dir():
-                for file in (self.source / _NAME, *(self.source / "lib").rglob("*")):
+                for file in (self.source / "pycrictl", *(self.source / "lib").rglob("*")):
                     if file.is_file():
                         yield str(file.relative_to(self.source)), file.read_bytes()
             elif self.source.name.endswith(".tar.xz"):
                 with tarfile.open(self.source, "r:xz") as tar:
                     for entry in tar:
                         name = entry.name.partition("/")[2]
-                        if re.match(rf"{_NAME}$|lib/", name) and (data := tar.extractfile(entry)):
+                        if re.match("pycrictl$|lib/", name) and (data := tar.extractfile(entry)):
                             yield name, data.read()
             else:
-                yield _NAME, self.source.read_bytes()
+                yield "pycrictl", self.source.read_bytes()
         except (OSError, tarfile.TarError, EOFError) as exc:
             raise ConfigError(
                 f"cannot read {quote(str(self.source), 4096)}: {reason_of(exc)}"
@@ -182,46 +182,46 @@ class Ssh:
     @cached_property
     def _programs(self) -> dict[str, Program]:
         """What can be sent to machines, as ``uname -m`` prints them."""
-        if self.program and not (_FILE.search(self.program) and os.path.isfile(self.program)):
-            text = f"{quote(self.program, 4096)} is not a file of a release"
-            raise ConfigError(text, hint="their names end with -linux-MACHINE.bin or .tar.xz")
-        here = sorted(self._downloads.glob(f"pycrictl-{__version__}-linux-*"))
-        files = [Path(self.program)] if self.program else here
+        files = sorted(self._downloads.glob(f"pycrictl-{__version__}-linux-*"))
+        if self.program:
+            files = [Path(self.program)]
         matches = [(_FILE.search(file.name), file) for file in files]
         programs = {match[1]: Program(file, match[1]) for match, file in matches if match}
+        if self.program and not programs:
+            text = f"{quote(self.program, 4096)} is not a file of a release"
+            raise ConfigError(text, hint="their names end with -linux-MACHINE.bin or .tar.xz")
         if not self.program and getattr(sys, "frozen", False):
             file, machine = Path(sys.executable), platform.machine()
             is_folder = (file.parent / "lib").is_dir()
             programs[machine] = Program(file.parent if is_folder else file, machine)
         return programs
 
-    def reach(self, host: Host) -> session.Fields:
+    def reach(self, host: Host) -> dict[str, Any]:
         """Return how commands are run there; sends the program if the host needs it."""
         socket = session.socket_of(self.environ, host.label)
         way = session.known_way(socket) if self.keeps else None
         way = way or self._new_way(host, socket)
-        return {**way, "sudo": [""]} if self.sudo else way
+        return {**way, "sudo": True} if self.sudo else way
 
-    def _new_way(self, host: Host, socket: str) -> session.Fields:
+    def _new_way(self, host: Host, socket: str) -> dict[str, Any]:
         with self._lock:  # digests are computed once
             arms = [f"{p.machine}) n={p.name} d={p.digest} ;; " for p in self._programs.values()]
         timeout_s = None if self.asks else self.timeout_s
-        script = _LOCATE % {"names": "".join(arms)}
-        machine, *path = self._answer(host, script, timeout_s=timeout_s)
+        machine, *path = self._answer(host, _LOCATE % {"names": "".join(arms)}, timeout_s=timeout_s)
         program = " ".join(path)
         if not path or not self.keeps:
             program = f"{self._send(host, machine)}/pycrictl"
         if not _PATH.fullmatch(program):
             raise HostError(f"the program there has an unusable name: {escape(program)}")
-        way = {"socket": [socket], "ssh": self._options(host), "name": [host.name]}
+        way: dict[str, Any] = {"socket": socket, "ssh": self._options(host), "name": host.name}
+        way["program"] = program
         if not self.keeps:
             scratch = str(Path(program).parent.parent)
-            variables = f"env XDG_CACHE_HOME={scratch}/cache"
-            return {**way, "program": [f"{variables} {program}"], "scratch": [scratch]}
-        way["program"] = [program]
+            program = f"env XDG_CACHE_HOME={scratch}/cache {program}"
+            return {**way, "program": program, "scratch": [scratch]}
         with suppress(OSError):
-            way["inode"] = [str(os.lstat(socket).st_ino)]
-            Path(f"{socket}.way").write_bytes(session.pack(way))
+            way["inode"] = os.lstat(socket).st_ino
+            Path(f"{socket}.way").write_text(json.dumps(way))
         return way
 
     def put(self, host: Host, content: bytes) -> str:

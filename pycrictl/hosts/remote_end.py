@@ -2,12 +2,13 @@
 
 It is the session's leader, and the command runs in a process group of its own in the foreground, so
 that Ctrl-Z stops it as under a shell. The client is gone if sshd has closed the streams, or if TCP
-has heard nothing of it for ``SILENCE_S``: the client's ssh says something every second. The command
+has heard nothing of it for 4 s: the client's ssh says something every second. The command
 then gets SIGHUP and, 0.5 s later, SIGKILL.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -15,22 +16,13 @@ import struct
 import sys
 from contextlib import suppress
 
-from pycrictl.hosts.session import (
-    CREDENTIALS,
-    HOST_VARIABLE,
-    MARK,
-    SENT_VARIABLES,
-    STOPPED,
-    unpack,
-)
+from pycrictl.hosts.session import CREDENTIALS, HOST_VARIABLE, MARK, SENT_VARIABLES, STOPPED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
-SILENCE_S = 4.0
-_GRACE_S = 0.5
 _IGNORED = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGTTOU, signal.SIGPIPE)
 """They end the command, which this process outlives to clean up."""
 
@@ -42,7 +34,7 @@ def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
         run: runs the command line in ``sys.argv``, in a child process.
         words: the start in hex, and SSH_CONNECTION: the client's and the host's address and port.
     """
-    start, connection = unpack(bytes.fromhex(words[0])), words[1]
+    start, connection = json.loads(bytes.fromhex(words[0])), words[1]
     has_terminal = os.isatty(0) and os.isatty(1)
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
@@ -50,7 +42,7 @@ def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
     if not has_terminal:
         os.write(2, MARK)
     if "files" in start:
-        _take_files(start)
+        _write_files(start)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     pid = os.fork()
     if not pid:
@@ -60,27 +52,27 @@ def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
                 os.tcsetpgrp(0, os.getpid())
         _become(start, run)
     code = os.waitstatus_to_exitcode(_watched(pid, connection))
-    for folder in (*start.get("files", ()), *start.get("scratch", ())):
+    for folder in (*start.get("files", ()), *start["scratch"]):
         import shutil
 
         shutil.rmtree(folder, ignore_errors=True)
     os._exit(code if code >= 0 else 128 - code)
 
 
-def _watched(pid: int, connection: str) -> int:
+def _watched(pid: int, connection: str, silence_s: float = 4.0, grace_s: float = 0.5) -> int:
     """Wait for the command, and return its wait status; end it if the client is gone."""
     poll = select.poll()
     poll.register(1, 0)  # reports only that the other end is closed
     is_gone = False
     while True:
-        signal.sigtimedwait([signal.SIGCHLD], _GRACE_S if is_gone else 1.0)
+        signal.sigtimedwait([signal.SIGCHLD], grace_s if is_gone else 1.0)
         done, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
         if done and not os.WIFSTOPPED(status):
             _signal(pid, signal.SIGHUP)  # to what it left behind, as when a terminal is closed
             return status
         if is_gone:
             _signal(pid, signal.SIGKILL)
-        elif poll.poll(0) or _silence_s(connection) > SILENCE_S:
+        elif poll.poll(0) or _silence_s(connection) > silence_s:
             is_gone = True
             _signal(pid, signal.SIGCONT)
             _signal(pid, signal.SIGHUP)
@@ -128,35 +120,33 @@ def _signal(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
-def _become(start: dict[str, list[str]], run: Callable[[], NoReturn]) -> NoReturn:
+def _become(start: dict[str, Any], run: Callable[[], NoReturn]) -> NoReturn:
     """Turn this process into the command."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN if number == signal.SIGPIPE else signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
     for name in (*SENT_VARIABLES, *CREDENTIALS, HOST_VARIABLE):
         os.environ.pop(name, None)
-    os.environ |= dict(pair.split("=", 1) for pair in start.get("environ", ()))
-    os.environ["PYCRICTL_ON_HOST"] = start["host"][0]
+    os.environ |= {**start["environ"], "PYCRICTL_ON_HOST": start["host"]}
     sys.argv = start["argv"]
-    terminals = start.get("terminals", ())
-    if terminals or "records" in start:
+    terminals, word = start.get("terminals", ()), start.get("records")
+    if terminals or word:
         from pycrictl.show.records import Records, ToldStream
 
-        sys.stderr = ToldStream(2, is_terminal="2" in terminals)
-        sys.stdout = ToldStream(1, is_terminal="1" in terminals)
-        if "records" in start and "plain" not in start:
-            sys.stdout = Records(start["records"][0], is_terminal="1" in terminals)
+        sys.stderr = ToldStream(2, is_terminal=2 in terminals)
+        sys.stdout = ToldStream(1, is_terminal=1 in terminals)
+        if word and "plain" not in start:
+            sys.stdout = Records(word, is_terminal=1 in terminals)
     run()
 
 
-def _take_files(start: dict[str, list[str]]) -> None:
+def _write_files(start: dict[str, Any]) -> None:
     """Write the client's files beside what they came in, and name them in the command line."""
-    import json
     from pathlib import Path
 
     (scratch,) = start["files"]
     sent = json.loads(Path(scratch, "sent").read_bytes())
-    start.setdefault("environ", []).extend(sent["environ"])
+    start["environ"] |= sent["environ"]
     for place, text in sent["files"]:
         path = Path(scratch, f"{place}", Path(start["argv"][1 + place]).name)
         path.parent.mkdir()

@@ -5,20 +5,18 @@ Imports nothing that costs time: ``run_kept`` comes before the program's own mod
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import select
 import signal
 import sys
 import time
-import zlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
-
-    Fields = Mapping[str, Sequence[str]]
-    """Names with any number of texts."""
 
 COMMAND_VARIABLE = "PYCRICTL_SSH_COMMAND"
 HOST_VARIABLE = "PYCRICTL_HOST"
@@ -42,7 +40,6 @@ STOPPED = b"\x1b_pycrictl-stopped\x1b\\"
 """The command was stopped by Ctrl-Z; the host's end continues it when it gets a byte."""
 
 PIECE_BYTES = 64 * 1024
-_LINGER_S = 0.5
 _LOST_STATUS = 255
 """How ssh ends if its connection does, and perhaps a command as well."""
 
@@ -65,11 +62,14 @@ class HostError(Exception):
 
 
 def socket_of(environ: Mapping[str, str], label: str) -> str:
-    """Return the path of a host's control socket; with ``.way``, of what is known of the host."""
+    """Return the path of a host's control socket; with ``.way``, of what is known of the host.
+
+    128 bits of a digest, so that no two hosts share one; the path of a socket has 107 bytes.
+    """
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     folder = f"{runtime}/pycrictl" if runtime else f"/tmp/pycrictl-ssh-{os.geteuid()}"
-    key = f"{environ.get(COMMAND_VARIABLE, '')}\0{label}".encode()
-    return f"{folder}/{zlib.crc32(key):08x}-{len(key)}"
+    key = f"{environ.get(COMMAND_VARIABLE, '')}\0{label}".encode(errors="surrogateescape")
+    return f"{folder}/{hashlib.sha256(key).hexdigest()[:32]}"
 
 
 def is_private(folder: str) -> bool:
@@ -78,47 +78,33 @@ def is_private(folder: str) -> bool:
     return status.st_uid == os.geteuid() and status.st_mode & 0o170077 == 0o040000
 
 
-def pack(fields: Fields) -> bytes:
-    """Return fields as bytes; JSON would take time to load."""
-    lines = [f"{name}={text}" for name, texts in fields.items() for text in texts]
-    return "\0".join(lines).encode(errors="surrogateescape")
-
-
-def unpack(content: bytes) -> dict[str, list[str]]:
-    fields: dict[str, list[str]] = {}
-    for line in content.decode(errors="surrogateescape").split("\0"):
-        name, _, text = line.partition("=")
-        fields.setdefault(name, []).append(text)
-    return fields
-
-
-def known_way(socket: str) -> Fields | None:
+def known_way(socket: str) -> dict[str, Any] | None:
     """Return how commands are run on a host, if its control connection is kept.
 
     ``ssh`` are the words of ssh with its options, ``name`` is its destination, ``program`` runs the
-    program there, by sudo if there is ``sudo``. ``scratch`` is a folder to remove afterwards. The
+    program there, by sudo if ``sudo`` is set. ``scratch`` are folders to remove afterwards. The
     ``inode`` tells the ``socket`` of this connection from later ones.
     """
     try:
         with open(f"{socket}.way", "rb") as file:
-            way = unpack(file.read())
-        is_kept = way.get("inode") == [str(os.lstat(socket).st_ino)]
+            way: dict[str, Any] = json.load(file)
+        is_kept = way["inode"] == os.lstat(socket).st_ino
         return way if is_kept and is_private(os.path.dirname(socket)) else None
-    except OSError:
+    except (OSError, ValueError):
         return None
 
 
 def start_message(
     program: str, label: str, argv: Sequence[str], environ: Mapping[str, str]
-) -> dict[str, list[str]]:
+) -> dict[str, Any]:
     """Return what the host's end is told to run.
 
     More fields: ``files``, the folder there with what else travels; ``terminals``, the descriptors
     of the client's standard output and error that are; ``records``, a secret word in front of
     records of output, unless ``plain`` is there.
     """
-    sent = [f"{name}={environ[name]}" for name in SENT_VARIABLES if name in environ]
-    return {"argv": [program, *argv], "host": [label], "environ": sent}
+    sent = {name: environ[name] for name in SENT_VARIABLES if name in environ}
+    return {"argv": [program, *argv], "host": label, "environ": sent}
 
 
 def run_kept(argv: Sequence[str]) -> int | None:
@@ -151,8 +137,8 @@ def run_kept(argv: Sequence[str]) -> int | None:
 
 
 def run(
-    way: Fields,
-    start: dict[str, list[str]],
+    way: Mapping[str, Any],
+    start: dict[str, Any],
     *,
     is_terminal: bool,
     stdin: int | None = None,
@@ -169,8 +155,8 @@ def run(
     """
     if terminals := [fd for fd in (stdout, 2) if not is_terminal and os.isatty(fd)]:
         size = os.get_terminal_size(terminals[0])
-        start["environ"] += [f"COLUMNS={size.columns}", f"LINES={size.lines}"]
-        start["terminals"] = [str(number) for number in terminals]
+        start["environ"] |= {"COLUMNS": str(size.columns), "LINES": str(size.lines)}
+        start["terminals"] = terminals
     process = started(way, start, stdin, is_terminal=is_terminal)
     try:
         if is_terminal:
@@ -184,16 +170,20 @@ def run(
 
 
 def started(
-    way: Fields, start: Fields, stdin: int | None = None, *, is_terminal: bool = False
+    way: Mapping[str, Any],
+    start: Mapping[str, Any],
+    stdin: int | None = None,
+    *,
+    is_terminal: bool = False,
 ) -> Process:
     """Start a command; what it is told is an argument, in hex for shells of any kind."""
     sudo = "" if "sudo" not in way else "sudo -- " if is_terminal else "sudo -n -- "
-    told = pack({**start, "scratch": way.get("scratch", ())}).hex()
+    told = json.dumps({**start, "scratch": way.get("scratch", [])}).encode().hex()
     # sudo passes on no variables.
-    command = f'{sudo}{way["program"][0]} {ENTRY} {told} "$SSH_CONNECTION"'
+    command = f'{sudo}{way["program"]} {ENTRY} {told} "$SSH_CONNECTION"'
     flags = ["-tt", "-o", "LogLevel=ERROR"] if is_terminal else ["-T", "-o", "BatchMode=yes"]
-    words = [*way["ssh"], *flags, "--", *way["name"], command]
-    process = Process(words, stdin, socket=way["socket"][0], is_terminal=is_terminal)
+    words = [*way["ssh"], *flags, "--", way["name"], command]
+    process = Process(words, stdin, socket=way["socket"], is_terminal=is_terminal)
     if is_terminal and sudo:
         process.before.clear()  # it may ask for a password
     return process
@@ -304,8 +294,11 @@ class Process:
             self._status = code if code >= 0 else 128 - code
         return self._status
 
-    def result(self) -> int:
-        """Return the command's exit status; HostError if it has not begun, or was cut off."""
+    def result(self, linger_s: float = 0.5) -> int:
+        """Return the command's exit status; HostError if it has not begun, or was cut off.
+
+        A connection that breaks may end so long after its commands.
+        """
         status = self.close()
         if self.stdout in self.before:
             try:
@@ -314,7 +307,7 @@ class Process:
                 pass
             raise self.failure()
         if status == _LOST_STATUS:
-            until_s = time.monotonic() + _LINGER_S  # a connection ends after its commands
+            until_s = time.monotonic() + linger_s
             while known_way(self._socket) is not None and time.monotonic() < until_s:
                 time.sleep(0.02)
             if known_way(self._socket) is None:

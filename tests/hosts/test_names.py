@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import pytest
 
 from pycrictl.base.errors import ConfigError, PycrictlError
 from pycrictl.hosts.names import Host, hosts_of
+from pycrictl.hosts.session import socket_of
 
 
 @pytest.fixture
@@ -67,3 +69,13 @@ def test_what_is_no_group_is_one_error(environ: dict[str, str]) -> None:
         hosts_of(["@none"], environ)
     assert caught.value.message == 'cannot read "none": no such file or directory'
     assert str(caught.value.hint).startswith("groups are files in ")
+
+
+def test_no_two_hosts_share_a_control_socket() -> None:
+    """Not even if shorter checksums of their names are equal; ssh adds 17 characters to a path."""
+    labels = ["plumless", "buckeroo"]
+    assert zlib.crc32(labels[0].encode()) == zlib.crc32(labels[1].encode())
+    paths = [socket_of({"XDG_RUNTIME_DIR": f"/run/user/{2**31}"}, label) for label in labels]
+    assert paths[0] != paths[1]
+    assert len(Path(paths[0]).name) * 4 >= 128
+    assert len(paths[0]) + 17 <= 107

@@ -37,12 +37,11 @@ SPOOL_BYTES = 64 * 1024
 
 _HOSTILE = """\
 #!/usr/bin/python3 -IS
-import os, sys
+import json, os, sys
 if sys.argv[1:] == ["--version"]:
     print("pycrictl version {version}")
     sys.exit()
-start = bytes.fromhex(sys.argv[2]).split(bytes(1))
-word = next((each[8:] for each in start if each.startswith(b"records=")), b"")
+word = json.loads(bytes.fromhex(sys.argv[2])).get("records", "").encode()
 def write(data):
     while data:
         data = data[os.write(1, data):]

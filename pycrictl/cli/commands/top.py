@@ -1,15 +1,20 @@
-"""``pycrictl top``: the node, polled again and again, also when the runtime goes down."""
+"""``pycrictl top``: the node, polled again and again, also when the runtime goes down.
+
+Of several hosts, each runs it and sends its boards (``show.records``); one that is lost is tried
+again.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
@@ -17,10 +22,10 @@ from pycrictl._proto import cri_pb2
 from pycrictl.base import noderoot
 from pycrictl.base.environ import is_dumb, terminal_size
 from pycrictl.base.errors import ConnectError, PycrictlError, UsageError
-from pycrictl.base.units import escape
+from pycrictl.base.units import escape, plural
 from pycrictl.cli import list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, proxy_of
-from pycrictl.cli.board import Board, Limit, lines_of, ordered, rows_of
+from pycrictl.cli.board import Board, Limit, lines_of, lost_row, ordered, rows_in, rows_of
 from pycrictl.cli.context import AppContext
 from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.kube.node_pods import NodePods
@@ -30,8 +35,11 @@ from pycrictl.pulls.sources.node_watch import ContainerdPulls, Pulls, from_proxy
 from pycrictl.pulls.state import PullState
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.show import render
-from pycrictl.show.records import records_of
+from pycrictl.show.records import Lines, Record, records_of
 from pycrictl.show.render import Tone, painted
+
+if TYPE_CHECKING:
+    from pycrictl.hosts.several import Events
 
 
 def top(
@@ -57,9 +65,8 @@ def top(
     is_once = once or output == "json"
     if not is_once and records is None and (not env.stdout_is_terminal or is_dumb(env.environ)):
         raise UsageError("top needs a terminal", hint="'pycrictl top --once' prints it as text")
-    if app.boards_elsewhere is not None:
-        app.boards_elsewhere.open()
-        _show(app, app.boards_elsewhere.look, interval)
+    if app.top_elsewhere is not None:
+        _show(app, HostBoards(*app.top_elsewhere).board, interval)
         return
     connect = partial(_connected, app, admin_socket, no_kube=no_kube)
     poller = BoardPoller(connect, os.uname().nodename, wall_s=env.wall_clock)
@@ -204,3 +211,45 @@ class BoardPoller:
             pull if pull.image else replace(pull, image=name) for name, pull in pulls.items()
         ]
         return lambda _: Pulls(node=pulls)
+
+
+class HostBoards:
+    """The last board of each host, or why there is none.
+
+    Args:
+        run: yields what hosts send, and runs them again so long after they were lost (seconds).
+    """
+
+    def __init__(self, hosts: Sequence[str], run: Callable[..., Events]) -> None:
+        self._hosts = hosts
+        self._boards: dict[str, Mapping[str, Any]] = {}
+        self._lost = dict.fromkeys(hosts, "connecting")
+        threading.Thread(target=self._follow, args=(run(retry_s=3.0),), daemon=True).start()
+
+    def board(self) -> Board:
+        boards = {host: self._boards.get(host, {}) for host in self._hosts}
+        rows = [row for host, board in boards.items() for row in rows_in(board, host)]
+        for host, board in boards.items():
+            if reason := self._lost.get(host) or str(board.get("problem") or ""):
+                rows.append(lost_row(host, reason))
+        pods = sum(int(board.get("pods") or 0) for board in boards.values())
+        name = plural(len(self._hosts), "host")
+        return Board(name, "", time.time(), pods=pods, rows=ordered(rows))
+
+    def _follow(self, events: Events) -> None:
+        said: dict[str, str] = {}  # the last error of each host
+        for host, event in filter(None, events):
+            if isinstance(event, Lines):
+                for line in event.lines if event.is_error else ():
+                    if not line.startswith(b"hint: "):
+                        said[host] = line.decode(errors="replace").removeprefix("pycrictl: ")
+            elif not isinstance(event, Record):
+                self._lost[host] = event.error or said.pop(host, "the command has ended")
+            else:
+                try:
+                    rows_in(event.content, host)
+                except (ValueError, TypeError, KeyError) as exc:
+                    self._lost[host] = f"its answer is not valid: {exc}"
+                else:
+                    self._boards[host] = event.content
+                    self._lost.pop(host, None)
