@@ -74,7 +74,7 @@ class CopyForm:
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False
 
     def rules(self, max_entries: int) -> Rules:
-        return Rules(self.archive, self.max_size, max_entries)
+        return Rules(self.archive, self.max_size, max_entries, follow=self.follow_link)
 
 
 def split_ends(ctx: typer.Context, paths: Sequence[str] | None) -> tuple[Sequence[str], str]:
@@ -107,8 +107,7 @@ def carry_out(
         app.env.configure_logging(debug=False)  # to warn of failed clean-up
 
     with _Meter(display, app.env) as meter:
-        rules = form.rules(max_entries)
-        errors = _copy_all(app.env, request, rules, opened, meter, follow=form.follow_link)
+        errors = _copy_all(app.env, request, form.rules(max_entries), opened, meter)
     if form.quiet and meter.skipped:
         left_out = plural(meter.skipped, "entry", "entries")
         app.env.error(f"left out {left_out}", hint="without --quiet, each is named")
@@ -123,8 +122,6 @@ def _copy_all(
     rules: Rules,
     opened: Opened,
     meter: _Meter,
-    *,
-    follow: bool,
 ) -> list[PycrictlError]:
     """Copy, and return the errors of those of several sources that failed.
 
@@ -132,7 +129,7 @@ def _copy_all(
     """
     if isinstance(request, spec.CopyTo):
         with opened(request.destination, meter.watch) as methods:
-            act = partial(_into, env, request, rules, meter.watch, follow)
+            act = partial(_into, env, request, rules, meter.watch)
             summary = first_to_serve(methods, act)
         meter.finish([summary])
         return []
@@ -142,7 +139,7 @@ def _copy_all(
     summaries: list[Summary] = []
     errors: list[PycrictlError] = []
     for source in request.sources:
-        act = partial(_out_of, env, source.path, target, rules, meter.watch, follow)
+        act = partial(_out_of, env, source.path, target, rules, meter.watch)
         meter.begin()
         try:
             with opened(source, meter.watch) as methods:
@@ -247,19 +244,14 @@ def _check_streams(env: Environment, request: spec.CopyTo | spec.CopyFrom, form:
 
 
 def _into(
-    env: Environment,
-    request: spec.CopyTo,
-    rules: Rules,
-    watch: Watch,
-    follow: bool,
-    method: Method,
+    env: Environment, request: spec.CopyTo, rules: Rules, watch: Watch, method: Method
 ) -> Summary:
     path = request.destination.path
     if request.sources[0].is_stream:
         kind = None if spec.SINGLE_VARIABLE in env.environ else spec.SourceKind.ARCHIVE
         return methods.unpack_to(method, env.stdin.fileno(), path, rules, watch, kind=kind)
     local = [source.path for source in request.sources]
-    return methods.copy_to(method, local, path, rules, watch, follow=follow)
+    return methods.copy_to(method, local, path, rules, watch)
 
 
 def _out_of(
@@ -268,13 +260,12 @@ def _out_of(
     local: spec.LocalPath,
     rules: Rules,
     watch: Watch,
-    follow: bool,
     method: Method,
 ) -> Summary:
     if not local.is_stream:
         rules = rules._replace(umask=_umask())
-        return methods.copy_from(method, path, local.path, rules, watch, follow=follow)
-    with closing(methods.pack_from(method, path, rules, watch, follow=follow)) as pieces:
+        return methods.copy_from(method, path, local.path, rules, watch)
+    with closing(methods.pack_from(method, path, rules, watch)) as pieces:
         while True:
             try:
                 piece = next(pieces)

@@ -43,13 +43,11 @@ class OverHosts:
         self._words = ["cp", "--progress=json", *options]
 
     @contextmanager
-    def read(
-        self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Iterator[Outgoing]:
+    def read(self, path: bytes, rules: Rules, watch: Watch) -> Iterator[Outgoing]:
         text, kind = spec.take_apart(path), None
         if text.wants_contents or spec.has_wildcards(path):
             kind = SourceKind.ARCHIVE
-        words = [*self._words, *(["--follow-link"] if follow else []), "--"]
+        words = [*self._words, *(["--follow-link"] if rules.follow else []), "--"]
         (start,) = self._starts.values()
         with closing(start([*words, self._shown(path), "-"], {}, None)) as process:
             end = _End(process, watch)

@@ -52,15 +52,12 @@ class Method(Protocol):
 
     name: str
 
-    def read(
-        self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> AbstractContextManager[Outgoing]:
+    def read(self, path: bytes, rules: Rules, watch: Watch) -> AbstractContextManager[Outgoing]:
         """Return a path of the container as an archive.
 
         Args:
             path: absolute, without ``..``.
             rules: also enforced by the receiver of the archive.
-            follow: if the path is a symbolic link, copy its target.
         """
 
     def write(self, archive: Archive, path: bytes, rules: Rules, watch: Watch) -> Summary:
@@ -101,8 +98,7 @@ def on_this_node(
     if "rpc" in names:
         from pycrictl.copy.transfer.over_rpc import OverRpc  # noqa: PLC0415 (only when tried)
 
-        has_others = len(names) > 1
-        yield OverRpc(client, container_id, tls=tls, has_others=has_others)
+        yield OverRpc(client, container_id, tls=tls)
     if "node" in names:
         from pycrictl.copy import on_node  # noqa: PLC0415 (only when tried)
 
@@ -116,13 +112,11 @@ def _find(client: CriClient, path: ContainerPath) -> str:
     return container.id
 
 
-def copy_from(
-    method: Method, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-) -> Summary:
+def copy_from(method: Method, path: bytes, local: bytes, rules: Rules, watch: Watch) -> Summary:
     sweep_root(THIS_MACHINE)
     with (
         open_destination(THIS_MACHINE, local) as destination,
-        method.read(path, rules, watch, follow=follow) as archive,
+        method.read(path, rules, watch) as archive,
     ):
         if archive.tree is None:  # ``pieces`` counts the bytes
             watch = watch._replace(on_bytes=lambda _: None)
@@ -130,31 +124,20 @@ def copy_from(
 
 
 def copy_to(
-    method: Method,
-    local: Sequence[bytes],
-    path: bytes,
-    rules: Rules,
-    watch: Watch,
-    *,
-    follow: bool = False,
+    method: Method, local: Sequence[bytes], path: bytes, rules: Rules, watch: Watch
 ) -> Summary:
-    with open_sources(THIS_MACHINE, local, follow=follow) as source:
+    with open_sources(THIS_MACHINE, local, follow=rules.follow) as source:
         return method.write(TreeArchive(source, watch.on_skip), path, rules, watch)
 
 
 def pack_from(
-    method: Method,
-    path: bytes,
-    rules: Rules,
-    watch: Watch,
-    *,
-    follow: bool = False,
+    method: Method, path: bytes, rules: Rules, watch: Watch
 ) -> Generator[memoryview, None, Summary]:
     """Yield a path of the container as an archive, and return a summary of its contents.
 
     Each piece is valid until the next is requested.
     """
-    with method.read(path, rules, watch, follow=follow) as archive:
+    with method.read(path, rules, watch) as archive:
         census = Census(rules)
         with closing(archive.pieces()) as pieces:
             yield from census.through(pieces)

@@ -190,10 +190,8 @@ class OnNode:
         self._locate = locate
 
     @contextmanager
-    def read(
-        self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Iterator[Outgoing]:
-        with self._root() as root, open_source(root, path, follow=follow) as source:
+    def read(self, path: bytes, rules: Rules, watch: Watch) -> Iterator[Outgoing]:
+        with self._root() as root, open_source(root, path, follow=rules.follow) as source:
             report_total(source, watch)
             packed = partial(pack, source, on_skip=watch.on_skip, on_bytes=watch.on_bytes)
             name = None if source.paths else source.top

@@ -91,15 +91,14 @@ class App:
             spool_folder=settings.spool_dir,
             tokens=tokens,
             emit=emit,
-            log=log,
         )
 
         self.streams = StreamServer(tokens, progress.follow, emit, log)
         own = {
             PULL_PATH: self.limiter.handle,
             IMAGE_PULL_PROGRESS: progress.handle,
-            COPY_TO: self.copies.handle_to,
-            COPY_FROM: self.copies.handle_from,
+            COPY_TO: self.copies.handle,
+            COPY_FROM: self.copies.handle,
         }
         self.server = CriServer(upstream, own=own, emit=emit)
         parts = self.limiter, self.streams, self.server
@@ -161,7 +160,7 @@ class App:
             if (interval_s := watchdog_s(self.environ)) is not None:
                 self._spawn(self._keep_alive(interval_s / 3))
             self._spawn(self._warn_without_runtime())
-            self._spawn(self.copies.sweep())
+            self.copies.start()
             await self._stop.wait()
             if not hand_over.successor_pid:
                 notify("STOPPING=1", self.environ)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base.errors import CopyError, FailedPrecondition, PycrictlError, Unimplemented
+from pycrictl.base.errors import CopyError, FailedPrecondition, Unimplemented
 from pycrictl.copy import methods, on_node
 from pycrictl.copy.on_node import ContainerRoot, FirstProcess, OnNode
 from pycrictl.copy.tree.places import NOBODY, IdMap
@@ -114,15 +114,8 @@ def test_wildcards(container: subprocess.Popen[bytes], tmp_path: Path) -> None:
         methods.copy_from(method, path.encode(), os.fsencode(local), KEEP, UNWATCHED)
 
     check_wildcards(out, tmp_path / "root/etc", "/etc", tmp_path / "here")
-    (tmp_path / "root/u").mkdir()
-    (tmp_path / "root/u/t").symlink_to("../etc/t")
-    for pattern, why in (
-        ("/*/t/d/x", '"/etc/t/d/x" and "/u/t/d/x" would have the same name'),
-        ("/old/pro[c]/*", "is on procfs"),
-    ):
-        with pytest.raises(PycrictlError) as caught:
-            out(pattern, tmp_path / "none")
-        assert why in caught.value.message
+    with pytest.raises(CopyError, match="is on procfs"):
+        out("/old/proc/*", tmp_path / "none")
 
 
 # User namespaces

@@ -252,10 +252,8 @@ class OverApi:
     _reached: int = 0
 
     @contextmanager
-    def read(
-        self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Iterator[Outgoing]:
-        options = {"archive": rules.archive, "followLinks": follow}
+    def read(self, path: bytes, rules: Rules, watch: Watch) -> Iterator[Outgoing]:
+        options = {"archive": rules.archive, "followLinks": rules.follow}
 
         def pieces() -> Generator[memoryview, None, None]:
             try:

@@ -41,12 +41,14 @@ class Rules(NamedTuple):
         max_size_bytes: the largest total size of all files.
         max_entries: the largest number of entries, each of which takes memory; 0 for no limit.
         umask: permission bits to clear unless ``archive``.
+        follow: if the source is a symbolic link, copy its target.
     """
 
     archive: bool = False
     max_size_bytes: int | None = None
     max_entries: int = MAX_ENTRIES
     umask: int = 0
+    follow: bool = False
 
 
 class AcceptedEntry(NamedTuple):

@@ -5,8 +5,8 @@ is a local path or ``-``, a tar archive on standard input or output. An argument
 ``/`` or ``.`` is always local, so ``./a:b`` is the way to write a local name with a colon. The
 slash at the beginning of a container's path may be left out, as in docker cp.
 
-There may be several sources on one side; a source in a container may have wildcards, which mean
-what they mean to a shell, unless there is a file of exactly that name.
+There may be several sources on one side; the last name of a source in a container may have
+wildcards, which mean what they mean to a shell, unless there is a file of exactly that name.
 
 The destination follows the rules of ``docker cp``:
 
@@ -169,8 +169,8 @@ def check_names(paths: Iterable[bytes]) -> None:
 
 
 def has_wildcards(path: bytes) -> bool:
-    """Return whether a path has wildcards; the contents of a directory, ``/.``, have none."""
-    return not _WILDCARD.isdisjoint(path) and not take_apart(path).wants_contents
+    """Return whether the last name of a path has wildcards."""
+    return not _WILDCARD.isdisjoint(take_apart(path).name) and not take_apart(path).wants_contents
 
 
 def is_match(name: bytes, pattern: bytes) -> bool:

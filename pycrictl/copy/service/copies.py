@@ -1,8 +1,9 @@
 """Begins, attaches, commits, abandons and expires the copies of a node.
 
 Copies are managed in the event loop; each has a thread of its own for work on files and the
-runtime, and one more while an archive is sent. Their states are those of ``life``. Who may ask,
-what a request looks like and how errors are told is up to the two servers that derive from
+runtime, and one more while an archive is sent. Their states are those of ``life``. Files are
+accessed through the root of the container's first process; none of its programs is run. Who may
+ask, what a request looks like and how errors are told is up to the two servers that derive from
 ``Copies``: the runtime's calls in the proxy, the API in the agent. A copy ends with its program.
 """
 
@@ -18,13 +19,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from pycrictl.base.errors import AlreadyExists, Cancelled
+from pycrictl.base.environ import raise_file_limit
+from pycrictl.base.errors import AlreadyExists, Cancelled, PycrictlError
+from pycrictl.copy import on_node
 from pycrictl.copy.rules.outcome import MAX_SKIPPED, Summary, encode_success
-from pycrictl.copy.rules.policy import Skipped
+from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.service.life import Event, State, after
 from pycrictl.copy.service.slots import Slot, Slots
 from pycrictl.copy.service.transfer import Download, Upload
-from pycrictl.copy.transfer.messages import Link
+from pycrictl.copy.transfer.messages import Link, ignore
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.streams.loop import in_thread
 
 MAX_KEPT: Final = 1000
@@ -32,8 +36,6 @@ MAX_KEPT: Final = 1000
 
 STOP_S: Final = 5.0
 """How long threads may take to end."""
-
-D = TypeVar("D")
 
 
 class GivenUp(Cancelled):
@@ -45,18 +47,20 @@ class GivenUp(Cancelled):
 
 
 @dataclass(eq=False)
-class Copy(Generic[D]):
+class Copy:
     """A copy from its request to its end.
 
     Attributes:
-        about: what its server knows about it.
+        container_id: distinguishes the container from its replacement.
+        path: in the container, absolute.
         transfer: its archive and connections.
-        pod: the ID of the pod sandbox whose quota it counts for.
+        sandbox_id: the pod sandbox whose quota it counts for.
         user: whoever copies, whose share of the slots it takes; None if that is not known.
         name: unique among the copies of the node.
         state, slot: set by the service alone.
         error: why it ended; None as long as it has not, and if everything is in place.
         summary: what it did.
+        expected_bytes: the size of its archive as far as that can be told in advance; else 0.
         offset: how much of the archive has been delivered.
         skipped, note: the first few entries that are left out, and what else the user should know;
             ``summary`` has the number of all skipped ones at the end.
@@ -68,15 +72,18 @@ class Copy(Generic[D]):
         making, sending: its threads; None if there is none (yet).
     """
 
-    about: D
+    container_id: str
+    path: bytes
     transfer: Upload | Download
-    pod: str = ""
+    sandbox_id: str = ""
     user: object = None
+    rules: Rules = field(default_factory=Rules)
     name: str = field(default_factory=lambda: os.urandom(16).hex())
     state: State = field(init=False)
     slot: Slot = field(init=False)
     error: Exception | None = None
     summary: Summary = field(default_factory=Summary)
+    expected_bytes: int = 0
     offset: int = 0
     skipped: list[Skipped] = field(default_factory=list)
     skipped_count: int = 0
@@ -107,8 +114,18 @@ class Copy(Generic[D]):
         if len(self.skipped) < MAX_SKIPPED:
             self.skipped.append(skipped)
 
-    def add_note(self, note: str) -> None:
-        self.note = note
+    def watch(self) -> Watch:
+        """Return callbacks for its thread."""
+
+        def add_note(note: str) -> None:
+            self.note = note
+
+        def expect(size_bytes: int) -> None:
+            self.expected_bytes = size_bytes
+
+        # Only who follows the growth of the archive profits from a walk through the tree before.
+        on_archive = expect if self.transfer.protocol.resumes else None
+        return Watch(ignore, self.skip, note=add_note, on_archive=on_archive)
 
     def success(self) -> bytes:
         """Return the outcome of a successful copy (a ``Status``)."""
@@ -121,7 +138,10 @@ class Copy(Generic[D]):
             await asyncio.wait(threads, timeout=limit_s)
 
 
-class Copies(ABC, Generic[D]):
+C = TypeVar("C", bound=Copy)
+
+
+class Copies(ABC, Generic[C]):
     """The copies of a node.
 
     Args:
@@ -135,23 +155,30 @@ class Copies(ABC, Generic[D]):
     """
 
     def __init__(self, slots: Slots, *, lifetime_s: float, keeps_ended: bool = False) -> None:
-        self.current: dict[str, Copy[D]] = {}
+        self.current: dict[str, C] = {}
         self.slots = slots
         self.lifetime_s = lifetime_s
         self.loop = asyncio.get_running_loop()
         self.clock: Callable[[], float] = self.loop.time
         self.sweep_s = 5.0
         self._keeps_ended = keeps_ended
-        self._sweeper: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     # What the servers decide
+
+    @abstractmethod
+    def locate(self, container_id: str) -> on_node.FirstProcess:
+        """Return the first process of a container; raises as ``on_node.locate``.
+
+        Called in threads, twice for each copy.
+        """
 
     @abstractmethod
     def explain(self, exc: Exception) -> Exception:
         """Return the error to report; even a bug ends only one copy. Threads call it, too."""
 
     @abstractmethod
-    def last_word(self, copy: Copy[D], error: Exception | None) -> bytes:
+    def last_word(self, copy: C, error: Exception | None) -> bytes:
         """Return the status that ends a connection, empty for none. Called in threads.
 
         Args:
@@ -159,35 +186,33 @@ class Copies(ABC, Generic[D]):
         """
 
     @abstractmethod
-    def ended(self, copy: Copy[D]) -> None:
+    def ended(self, copy: C) -> None:
         """Note the end of a copy that had begun."""
 
     # What happens to copies
 
+    def start(self) -> None:
+        """Remove what copies of killed programs have left in containers; expire silent copies."""
+        raise_file_limit()  # a copy needs a descriptor for each level of a deep tree
+        self._tasks = [asyncio.create_task(work()) for work in (self._clean_up, self._sweep)]
+
     @property
-    def running(self) -> list[Copy[D]]:
+    def running(self) -> list[C]:
         """The copies that are not over, the oldest first."""
         return [copy for copy in self.current.values() if not copy.state.is_over]
 
-    async def begin(
-        self, copy: Copy[D], work: Callable[[], Summary], limit_s: float | None = None
-    ) -> None:
+    async def begin(self, copy: C, limit_s: float | None = None) -> None:
         """Reserve a slot for a copy, and start its thread.
 
         Return when the request can be answered, or after a time limit: when the archive out of a
         container is complete or, with a resumable protocol, has begun.
-
-        Args:
-            work: reads or writes the container's files, through ``copy.transfer``; it blocks.
 
         Raises:
             Exception: the copy is refused, or has failed by then; the latter as from ``explain``.
         """
         if copy.name in self.current:
             raise AlreadyExists("there is a copy of that name", code="AlreadyExists")
-        copy.slot = self.slots.acquire(copy.pod, copy.size_bytes, copy.user)
-        if self._sweeper is None:
-            self._sweeper = asyncio.create_task(self._sweep())
+        copy.slot = self.slots.acquire(copy.sandbox_id, copy.size_bytes, copy.user)
         if len(self.current) >= MAX_KEPT:  # there are fewer slots than that
             self._forget(next(old for old in self.current.values() if old.state.is_over))
         self.current[copy.name] = copy
@@ -198,7 +223,7 @@ class Copies(ABC, Generic[D]):
         if isinstance(transfer, Upload):
             transfer.on_arrived = partial(self._report, copy, Event.ARRIVED)
             copy.begun.set()
-        copy.making = asyncio.create_task(in_thread(partial(self._run, copy, work)))
+        copy.making = asyncio.create_task(in_thread(partial(self._run, copy)))
         copy.task = asyncio.create_task(self._follow(copy))
         try:
             with suppress(TimeoutError):
@@ -211,7 +236,7 @@ class Copies(ABC, Generic[D]):
             self._forget(copy)
             raise copy.error
 
-    async def attach(self, copy: Copy[D], link: Link, offset: int = 0) -> None:
+    async def attach(self, copy: C, link: Link, offset: int = 0) -> None:
         """Continue a copy over a new connection, and close the previous one."""
         self._happened(copy, Event.ATTACHED)
         copy.heard_s = self.clock()
@@ -223,7 +248,7 @@ class Copies(ABC, Generic[D]):
             deliver = partial(self._deliver, copy, copy.transfer, link, offset)
             copy.sending = asyncio.create_task(in_thread(deliver))
 
-    async def commit(self, copy: Copy[D], limit_s: float) -> None:
+    async def commit(self, copy: C, limit_s: float) -> None:
         """Move an archive that has arrived into place, or end a copy that its client has whole.
 
         If that takes longer than the limit, a second call waits again.
@@ -239,7 +264,7 @@ class Copies(ABC, Generic[D]):
             await self.give_up(copy, Event.ABANDONED, "it is over")
 
     async def give_up(
-        self, copy: Copy[D], event: Event, message: str, *, limit_s: float = STOP_S
+        self, copy: C, event: Event, message: str, *, limit_s: float = STOP_S
     ) -> None:
         """End the threads of a copy, and then the copy unless it is over by then; forget it.
 
@@ -257,12 +282,12 @@ class Copies(ABC, Generic[D]):
 
     async def stop(self) -> None:
         """End all copies, except for those that are being moved into place, if that is soon."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for task in self._tasks:
+            task.cancel()
         give_up = partial(self.give_up, event=Event.STOPPED, message="the server was stopped")
         await asyncio.gather(*(give_up(copy) for copy in list(self.current.values())))
 
-    def _happened(self, copy: Copy[D], event: Event, error: Exception | None = None) -> None:
+    def _happened(self, copy: C, event: Event, error: Exception | None = None) -> None:
         was_over, copy.state = copy.state.is_over, after(copy.state, event)
         if event is Event.MADE:
             copy.begun.set()
@@ -272,7 +297,7 @@ class Copies(ABC, Generic[D]):
             copy.over.set()
             self.ended(copy)
 
-    async def _follow(self, copy: Copy[D]) -> None:
+    async def _follow(self, copy: C) -> None:
         """Follow a copy until its threads have ended and all that it holds is released."""
         await copy.settled()
         await copy.over.wait()
@@ -282,9 +307,13 @@ class Copies(ABC, Generic[D]):
         if not self._keeps_ended:
             self._forget(copy)
 
-    def _forget(self, copy: Copy[D]) -> None:
+    def _forget(self, copy: C) -> None:
         if self.current.get(copy.name) is copy:
             del self.current[copy.name]
+
+    async def _clean_up(self) -> None:
+        with suppress(PycrictlError, OSError):  # left to the next program
+            await in_thread(partial(on_node.sweep, self.locate))
 
     async def _sweep(self) -> None:
         """Expire copies whose client was silent for too long."""
@@ -299,10 +328,15 @@ class Copies(ABC, Generic[D]):
 
     # In threads
 
-    def _run(self, copy: Copy[D], work: Callable[[], Summary]) -> None:
+    def work(self, copy: C, watch: Watch) -> Summary:
+        """Read or write the container's files, through ``copy.transfer``."""
+        method = on_node.OnNode(partial(self.locate, copy.container_id))
+        return copy.transfer.run(method, copy.path, copy.rules, watch)
+
+    def _run(self, copy: C) -> None:
         transfer, status = copy.transfer, b""
         try:
-            copy.summary = work()
+            copy.summary = self.work(copy, copy.watch())
             if isinstance(transfer, Download):
                 transfer.finish()
                 self._report(copy, Event.MADE)
@@ -315,7 +349,7 @@ class Copies(ABC, Generic[D]):
         if isinstance(transfer, Upload):
             transfer.conclude(status)
 
-    def _deliver(self, copy: Copy[D], transfer: Download, link: Link, offset: int) -> None:
+    def _deliver(self, copy: C, transfer: Download, link: Link, offset: int) -> None:
         event, problem = Event.SUCCEEDED, None
         try:
             transfer.deliver(link, offset)
@@ -326,7 +360,7 @@ class Copies(ABC, Generic[D]):
         else:
             transfer.conclude(self._report(copy, event, problem))
 
-    def _report(self, copy: Copy[D], event: Event, exc: Exception | None = None) -> bytes:
+    def _report(self, copy: C, event: Event, exc: Exception | None = None) -> bytes:
         """Report an event to the loop; return the status for the client.
 
         A slot is free before the client gets its last message: it may begin another copy.
@@ -342,10 +376,10 @@ class Copies(ABC, Generic[D]):
             self.loop.call_soon_threadsafe(happened)
         return b"" if event is Event.ARRIVED else self.last_word(copy, error)
 
-    def _admit(self, copy: Copy[D], size_bytes: int) -> None:
+    def _admit(self, copy: C, size_bytes: int) -> None:
         self.slots.hold(copy.slot, size_bytes)
         if copy.transfer.protocol.resumes and not copy.begun.is_set():
             self.loop.call_soon_threadsafe(copy.begun.set)
 
-    def _progressed(self, copy: Copy[D], offset: int) -> None:
+    def _progressed(self, copy: C, offset: int) -> None:
         copy.heard_s, copy.offset = self.clock(), offset

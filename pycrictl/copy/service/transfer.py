@@ -146,9 +146,7 @@ class Upload(Transfer, Archive):
         self.on_arrived: Callable[[], object] = lambda: None
         self._is_allowed = not protocol.resumes
 
-    def run(
-        self, method: Method, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Summary:
+    def run(self, method: Method, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """Write the archive to a path in the container, as it arrives."""
         return method.write(self, path, rules, watch)
 
@@ -208,14 +206,12 @@ class Download(Transfer):
 
     # In the thread that makes it
 
-    def run(
-        self, method: Method, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Summary:
+    def run(self, method: Method, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """Make the archive of a path in the container."""
         # Names are judged by the receiver: here each would take memory.
         rules = rules._replace(max_entries=0)
         with ExitStack() as stack:
-            archive = stack.enter_context(method.read(path, rules, watch, follow=follow))
+            archive = stack.enter_context(method.read(path, rules, watch))
             if archive.tree is not None and not self.protocol.resumes and _is_at_rest(archive.tree):
                 measured = measure(archive.tree, on_skip=watch.on_skip, check=self._grow)
                 archive.check()

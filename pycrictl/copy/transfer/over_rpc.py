@@ -74,8 +74,6 @@ class OverRpc:
     Attributes:
         idle_s: how long the server may be silent in the middle of a stream.
         outcome_s: how long it may be silent at the end.
-        has_others: whether other methods can be tried if the server lacks these calls; if so,
-            find that out before anything is read.
     """
 
     client: CriClient
@@ -83,14 +81,11 @@ class OverRpc:
     tls: TlsFiles | None = None
     idle_s: float = IDLE_S
     outcome_s: float = OUTCOME_S
-    has_others: bool = True
     name = "rpc"
 
     @contextmanager
-    def read(
-        self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Iterator[Outgoing]:
-        if follow:
+    def read(self, path: bytes, rules: Rules, watch: Watch) -> Iterator[Outgoing]:
+        if rules.follow:
             raise _unable("CopyFromContainer cannot follow links (-L)")
         request = cri_pb2.CopyFromContainerRequest(container_id=self.container_id, path=_text(path))
         # The server reads the whole source, and may spool it, before it responds.
@@ -98,9 +93,8 @@ class OverRpc:
         answer: cri_pb2.CopyFromContainerResponse = self._call(
             "CopyFromContainer", request, "from", timeout_s=timeout_s
         )
-        for on_total in (watch.on_total, watch.on_archive):
-            if on_total is not None:
-                on_total(answer.size)
+        if watch.on_total is not None:
+            watch.on_total(answer.size)
 
         def pieces() -> Generator[memoryview, None, None]:
             protocol = ChannelProtocol(FROM_CONTAINER, is_client=True)
@@ -118,10 +112,9 @@ class OverRpc:
     def write(self, archive: Archive, path: bytes, rules: Rules, watch: Watch) -> Summary:
         if rules.archive:
             raise _unable("CopyToContainer cannot keep modes, times and owners (-a)")
-        if self.has_others or archive.tree is None:
-            # Every server rejects an empty path: this tests for the call before anything is read.
-            with suppress(Invalid):
-                self._ask_to(b"", 0, 0)
+        # Every server rejects an empty path: this tests for the call before anything is read.
+        with suppress(Invalid):
+            self._ask_to(b"", 0, 0)
         measured = archive.measured(rules, watch)
         url = self._ask_to(address(path, archive.kind), measured.size_bytes, measured.crc32)
         if watch.on_total is not None and archive.tree is not None:

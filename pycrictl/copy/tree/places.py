@@ -21,9 +21,6 @@ from pycrictl.copy.rules.spec import (
 )
 from pycrictl.copy.tree.rootfs import PINNED, Directory, existing_kind, held, kind_of_mode, to_error
 
-MAX_MATCHES: Final = 100_000
-"""The most files that wildcards may match: their names are held in memory."""
-
 NOBODY: Final = 65534
 """The ID that Linux shows for an ID without a counterpart."""
 
@@ -146,46 +143,18 @@ def open_sources(root: Root, paths: Sequence[bytes], *, follow: bool = False) ->
 
 
 def expand(root: Root, path: bytes) -> list[bytes]:
-    """Return the paths in a root that match a path with wildcards, in order.
-
-    Raises:
-        CopyError: too many match, or the only directory to search is not storage.
-    """
-    matches, problem = [b""], None
-    for part in path.rstrip(b"/").split(b"/")[1:]:
-        if not has_wildcards(part):
-            matches = [above + b"/" + part for above in matches]
-            continue
-        searched, matches = matches, []
-        for above in searched:
-            try:
-                names = _names(root, above or b"/")
-            except CopyError as exc:
-                problem = exc
-                continue
-            matches += [above + b"/" + name for name in sorted(names) if is_match(name, part)]
-            if len(matches) > MAX_MATCHES:
-                raise CopyError(f"more than {MAX_MATCHES} files match {quote(os.fsdecode(path))}")
-    matches = [match for match in matches if _is_there(root, match, is_directory=path[-1:] == b"/")]
-    if problem is not None and not matches:
-        raise problem
-    return matches
-
-
-def _names(root: Root, path: bytes) -> list[bytes]:
-    directory = _directory(root, path, shown=path)
-    if directory is None:
+    """Return the paths in a root that match a path with wildcards in its last name, in order."""
+    parent, _, pattern = path.rstrip(b"/").rpartition(b"/")
+    if (directory := _directory(root, parent or b"/", shown=path)) is None:
         return []
     with directory:
-        return [os.fsencode(entry.name) for entry in directory.scan()]
-
-
-def _is_there(root: Root, path: bytes, *, is_directory: bool) -> bool:
-    try:
-        with held(root.find(path, follow=is_directory)) as fd:
-            return not is_directory or stat.S_ISDIR(os.fstat(fd).st_mode)
-    except OSError:
-        return False
+        entries = [
+            entry
+            for entry in directory.scan()
+            if not path.endswith(b"/") or entry.is_dir(follow_symlinks=False)
+        ]
+    names = sorted(os.fsencode(entry.name) for entry in entries)
+    return [parent + b"/" + name for name in names if is_match(name, pattern)]
 
 
 class Destination(NamedTuple):

@@ -1,9 +1,9 @@
 """``CopyToContainer`` and ``CopyFromContainer`` (KEP-4582), answered by the proxy for any runtime.
 
 The proxy answers them even if the runtime implements them, so that quotas, checks and semantics
-are the same on every node. The copy is made on the node, through the container's file systems; the
-runtime only provides the container's first process. A copy counts towards its pod's quota from its
-call until its threads have ended, or until its URL expires unopened.
+are the same on every node; the runtime only provides the container's first process. A copy counts
+towards its pod's quota from its call until its threads have ended, or until its URL expires
+unopened.
 """
 
 from __future__ import annotations
@@ -12,26 +12,22 @@ import asyncio
 import os
 import socket
 import time
-from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import CopyError, NotFound, PycrictlError, UsageError
-from pycrictl.base.servicelog import Log
 from pycrictl.copy import on_node
 from pycrictl.copy.rules.outcome import encode_failure, refusal_codes
-from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import check_container_path
 from pycrictl.copy.service.copies import Copies, Copy
 from pycrictl.copy.service.life import Event
 from pycrictl.copy.service.slots import IDLE_S, Slots, time_limit_s
 from pycrictl.copy.service.transfer import Download, Upload
 from pycrictl.copy.transfer.link import SocketLink
-from pycrictl.copy.transfer.messages import FROM_CONTAINER, TO_CONTAINER, ChannelProtocol, ignore
-from pycrictl.copy.tree.walk import Watch
+from pycrictl.copy.transfer.messages import FROM_CONTAINER, TO_CONTAINER, ChannelProtocol
 from pycrictl.proxy.events import CopyEnded, Emit
 from pycrictl.proxy.runtime_lookup import CallFailed, RuntimeLookup
 from pycrictl.proxy.serve.stream_server import COPY_PATH, LIFETIME_S, Tokens
@@ -44,24 +40,9 @@ if TYPE_CHECKING:
 COPY_TO: Final = "/runtime.v1.RuntimeService/CopyToContainer"
 COPY_FROM: Final = "/runtime.v1.RuntimeService/CopyFromContainer"
 
-_ASK_S: Final = 15.0
 
-Asked = cri_pb2.CopyToContainerRequest | cri_pb2.CopyFromContainerRequest
-
-
-class CallCopy(NamedTuple):
-    """What the proxy knows about a copy."""
-
-    container_id: str
-    path: bytes
-
-
-class CopyService(Copies[CallCopy]):
-    """Answers the calls, and serves the streams behind their URLs.
-
-    Args:
-        lifetime_s: how long a URL is valid; the same as for the tokens.
-    """
+class CopyService(Copies[Copy]):
+    """Answers the calls, and serves the streams behind their URLs, as long as those are valid."""
 
     def __init__(
         self,
@@ -72,23 +53,13 @@ class CopyService(Copies[CallCopy]):
         spool_folder: str,
         tokens: Tokens,
         emit: Emit,
-        log: Log,
-        lifetime_s: float = LIFETIME_S,
     ) -> None:
-        super().__init__(slots, lifetime_s=lifetime_s)
+        super().__init__(slots, lifetime_s=LIFETIME_S)
         self._lookup = lookup
         self._runtime_path = runtime_path
         self._spool_folder = spool_folder
         self._tokens = tokens
         self._emit = emit
-        self._log = log
-
-    async def sweep(self) -> None:
-        """Remove what copies of killed processes have left in containers."""
-        locate = partial(on_node.locate, self._call)
-        with suppress(PycrictlError, OSError):  # left to the next process
-            if count := await asyncio.to_thread(on_node.sweep, locate):
-                self._log.info("swept", stages=count)
 
     def snapshot(self) -> list[dict[str, Any]]:
         return [
@@ -96,15 +67,19 @@ class CopyService(Copies[CallCopy]):
             for copy in self.running
         ]
 
+    def locate(self, container_id: str) -> on_node.FirstProcess:
+        on_node.check_node(self._runtime_path)
+        return on_node.locate(self._call, container_id)
+
     def explain(self, exc: Exception) -> PycrictlError:
         if isinstance(exc, PycrictlError):
             return exc
         return CopyError(f"the proxy failed: {type(exc).__name__}: {exc}")
 
-    def last_word(self, copy: Copy[CallCopy], error: Exception | None) -> bytes:
+    def last_word(self, copy: Copy, error: Exception | None) -> bytes:
         return encode_failure(error) if isinstance(error, PycrictlError) else copy.success()
 
-    def ended(self, copy: Copy[CallCopy]) -> None:
+    def ended(self, copy: Copy) -> None:
         is_done = copy.error is None
         self._emit(
             CopyEnded(
@@ -118,30 +93,48 @@ class CopyService(Copies[CallCopy]):
             )
         )
 
-    async def handle_to(self, request: CallRequest) -> Answer:
-        return await self._answer(request, cri_pb2.CopyToContainerRequest)
-
-    async def handle_from(self, request: CallRequest) -> Answer:
-        """Answer CopyFromContainer once size and checksum are known."""
-        return await self._answer(request, cri_pb2.CopyFromContainerRequest)
-
-    async def _answer(self, request: CallRequest, kind: type[Asked]) -> Answer:
+    async def handle(self, request: CallRequest) -> Answer:
+        """Answer one of the two calls; CopyFromContainer once size and checksum are known."""
         copy = None
         try:
-            copy = await self._begun(kind.FromString(request.message))
+            copy = await self._begun(request)
             url = self._tokens.issue(COPY_PATH, partial(self._serve, copy), now=self.loop.time())
         except (PycrictlError, DecodeError) as exc:
             if copy is not None:  # there are too many URLs
                 await self.give_up(copy, Event.REFUSED, str(exc))
             return _refusal(exc)
-        if copy.is_to:
-            return Answer(response=cri_pb2.CopyToContainerResponse(url=url).SerializeToString())
-        response = cri_pb2.CopyFromContainerResponse(
-            url=url, size=copy.size_bytes, checksum=copy.transfer.crc32
-        )
+        response: Message = cri_pb2.CopyToContainerResponse(url=url)
+        if not copy.is_to:
+            response = cri_pb2.CopyFromContainerResponse(
+                url=url, size=copy.size_bytes, checksum=copy.transfer.crc32
+            )
         return Answer(response=response.SerializeToString())
 
-    async def _serve(self, copy: Copy[CallCopy], sock: socket.socket, opening: bytes) -> None:
+    async def _begun(self, request: CallRequest) -> Copy:
+        """Make all checks that are possible before copying, and begin the copy.
+
+        The container is checked before the path, so that a client can use an empty path to test
+        whether a copy is possible at all.
+        """
+        asked: cri_pb2.CopyToContainerRequest | cri_pb2.CopyFromContainerRequest
+        transfer: Upload | Download
+        if request.path == COPY_TO:
+            asked = cri_pb2.CopyToContainerRequest.FromString(request.message)
+            transfer = Upload(ChannelProtocol(TO_CONTAINER), asked.size, asked.checksum)
+        else:
+            asked = cri_pb2.CopyFromContainerRequest.FromString(request.message)
+            transfer = Download(ChannelProtocol(FROM_CONTAINER), self._spool_folder)
+        if not asked.container_id:
+            raise UsageError("no container ID is given")
+        container = await self._lookup.container(asked.container_id)
+        await asyncio.to_thread(self.locate, container.id)
+        path = asked.path.encode()
+        check_container_path(path)
+        copy = Copy(container.id, path, transfer, container.pod_sandbox_id)
+        await self.begin(copy)
+        return copy
+
+    async def _serve(self, copy: Copy, sock: socket.socket, opening: bytes) -> None:
         """Make a copy over the connection that opened its URL, and close the connection."""
         deadline = time.monotonic() + time_limit_s(copy.size_bytes)
         try:
@@ -153,49 +146,23 @@ class CopyService(Copies[CallCopy]):
             sock.close()
             await self.give_up(copy, Event.REFUSED, "its URL was not opened as a WebSocket")
 
-    async def _begun(self, asked: Asked) -> Copy[CallCopy]:
-        """Make all checks that are possible before copying, and begin the copy.
-
-        The container is checked before the path, so that a client can use an empty path to test
-        whether a copy is possible at all.
-        """
-        if not asked.container_id:
-            raise UsageError("no container ID is given")
-        container = await self._lookup.container(asked.container_id)
-        locate = partial(on_node.locate, self._call, container.id)
-        await asyncio.to_thread(on_node.check_node, self._runtime_path)
-        await asyncio.to_thread(locate)
-        path = asked.path.encode()
-        check_container_path(path)
-        transfer: Upload | Download = Download(ChannelProtocol(FROM_CONTAINER), self._spool_folder)
-        if isinstance(asked, cri_pb2.CopyToContainerRequest):
-            transfer = Upload(ChannelProtocol(TO_CONTAINER), asked.size, asked.checksum)
-        copy = Copy(CallCopy(container.id, path), transfer, container.pod_sandbox_id)
-        method, watch = on_node.OnNode(locate), Watch(ignore, copy.skip)
-        work = partial(transfer.run, method, path, Rules(), watch)
-        await self.begin(copy, work)
-        return copy
-
     def _call(self, name: str, request: Message) -> Any:
         """Make a call to the runtime from a thread, over the proxy's own connections."""
-        future = asyncio.run_coroutine_threadsafe(self._lookup.call(name, request), self.loop)
         try:
-            return future.result(_ASK_S)
-        except TimeoutError:
-            future.cancel()
-            raise CopyError("the runtime does not answer") from None
+            call = self._lookup.call(name, request)
+            return asyncio.run_coroutine_threadsafe(call, self.loop).result()
         except CallFailed as exc:
             if exc.answer.code == NOT_FOUND:
                 raise NotFound(exc.message, code="NotFound") from exc
             raise
 
 
-def _names(copy: Copy[CallCopy]) -> dict[str, str]:
+def _names(copy: Copy) -> dict[str, str]:
     return {
         "direction": "to" if copy.is_to else "from",
-        "container": copy.about.container_id,
-        "pod": copy.pod,
-        "path": os.fsdecode(copy.about.path),
+        "container": copy.container_id,
+        "pod": copy.sandbox_id,
+        "path": os.fsdecode(copy.path),
     }
 
 

@@ -219,8 +219,9 @@ def test_what_the_calls_cannot_carry(fake: FakeServer, copier: Copier, tree: Pat
     with pytest.raises(Unimplemented, match="CopyToContainer cannot"):
         methods.unpack_to(copier, -1, b"/to", rules, copier.watch)
     for path, follow, why in ((b"/x", True, "-L"), (b"/\xff", False, "UTF-8")):
+        rules = Rules(follow=follow)
         with pytest.raises(Unimplemented, match=why) as caught:
-            methods.copy_from(copier, path, bytes(tree / "n"), Rules(), copier.watch, follow=follow)
+            methods.copy_from(copier, path, bytes(tree / "n"), rules, copier.watch)
         assert "--method node" in (caught.value.hint or "")
     assert fake.calls == []
 

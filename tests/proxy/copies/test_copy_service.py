@@ -18,12 +18,11 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import CopyError, FailedPrecondition, PycrictlError
-from pycrictl.base.servicelog import Log
 from pycrictl.copy.service.slots import MAX_COPIES, Slots
 from pycrictl.copy.service.transfer import LARGE_BYTES, REST_S
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
-from pycrictl.proxy.copies.copy_service import CopyService
+from pycrictl.proxy.copies.copy_service import COPY_FROM, CopyService
 from pycrictl.proxy.runtime_lookup import RuntimeLookup
 from pycrictl.proxy.serve.stream_server import Tokens
 from pycrictl.proxy.upstream import Answer, CallRequest, Upstream
@@ -257,17 +256,17 @@ def test_what_nobody_goes_on_with_ends(
     async def run() -> None:
         loop, ahead_s = asyncio.get_running_loop(), 0.0
         monkeypatch.setattr(loop, "time", lambda: time.monotonic() + ahead_s)
-        lookup, log = RuntimeLookup(Upstream(runtime)), Log("pycrictl.proxy.test")
-        tokens = Tokens()
+        lookup, tokens = RuntimeLookup(Upstream(runtime)), Tokens()
         copies = CopyService(
             lookup, Slots(copies_per_pod=3),
-            runtime_path=runtime, spool_folder="/var/tmp", tokens=tokens, emit=str, log=log,
+            runtime_path=runtime, spool_folder="/var/tmp", tokens=tokens, emit=str,
         )  # fmt: skip
         copies.sweep_s = 0.05
+        copies.start()
 
         async def ask(path: str) -> Answer:
             message = cri_pb2.CopyFromContainerRequest(container_id=ID, path=path)
-            return await copies.handle_from(CallRequest("", message.SerializeToString()))
+            return await copies.handle(CallRequest(COPY_FROM, message.SerializeToString()))
 
         async def nothing_is_left() -> None:
             await until(lambda: not copies.current and not spools(os.getpid()))

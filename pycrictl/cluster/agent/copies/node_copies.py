@@ -1,24 +1,16 @@
-"""The copies of this node, as the API offers them.
-
-A copy into a container is staged there as it arrives; a copy out of one is spooled in a file
-without a name. A copy ends with its agent: its client then starts it again. Files are accessed
-through the root of the container's first process; programs of the container are never run.
-"""
+"""The copies of this node, as the API offers them; clients whose agent ended start theirs again."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
-from functools import partial
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base.environ import raise_file_limit
-from pycrictl.base.errors import NotFound, PycrictlError
+from pycrictl.base.errors import NotFound
 from pycrictl.base.units import format_moment, quote
 from pycrictl.cluster.agent.copies.requests import (
     Audit,
@@ -27,18 +19,15 @@ from pycrictl.cluster.agent.copies.requests import (
     CopySpec,
     NodeCopy,
     Refused,
-    lasting,
     parse_request,
     refused,
 )
 from pycrictl.copy import on_node
-from pycrictl.copy.rules.outcome import Summary
-from pycrictl.copy.service.copies import Copies, Copy
-from pycrictl.copy.service.life import Event, State
+from pycrictl.copy.service.copies import Copies
+from pycrictl.copy.service.life import State
 from pycrictl.copy.service.slots import Slots
 from pycrictl.copy.service.transfer import Download, Upload
-from pycrictl.copy.transfer.messages import ResumableProtocol, ignore
-from pycrictl.copy.tree.walk import Watch
+from pycrictl.copy.transfer.messages import ResumableProtocol
 from pycrictl.kube.pods import Pod
 
 if TYPE_CHECKING:
@@ -75,66 +64,66 @@ class NodeCopies(Copies[NodeCopy]):
         super().__init__(slots, lifetime_s=lifetime_s, keeps_ended=True)
         self._folder = folder
         self._open_client = open_client
-        self.audit = audit
+        self._audit = audit
 
-    def start(self) -> None:
-        """Remove what killed programs have left in containers."""
-        threading.Thread(target=self._sweep_stages, daemon=True).start()
+    def locate(self, container_id: str) -> on_node.FirstProcess:
+        with self._open_client() as client:
+            return on_node.locate_here(client, container_id)
 
     def explain(self, exc: Exception) -> Refused:
-        return refused(exc)
+        why = refused(exc)
+        # Trying again cannot help a copy that has begun.
+        return Refused(422, why.message) if why.code == 429 else why
 
-    def last_word(self, copy: Copy[NodeCopy], error: Exception | None) -> bytes:
-        if not isinstance(error, Refused):
-            return b""  # the client requests it
-        return json.dumps(lasting(error).document).encode()
+    def last_word(self, copy: NodeCopy, error: Exception | None) -> bytes:
+        """Return the refusal; the client requests the outcome of a success."""
+        return json.dumps(error.document).encode() if isinstance(error, Refused) else b""
 
-    def ended(self, copy: Copy[NodeCopy]) -> None:
-        about, error = copy.about, getattr(copy.error, "message", "")
-        pod, sizes = _whole(about.pod), (copy.size_bytes, copy.offset)
-        what = about.owner, pod, about.container, about.spec
-        self.audit(CopyEnded(*what, copy.state, *sizes, error))
+    def ended(self, copy: NodeCopy) -> None:
+        sizes, error = (copy.size_bytes, copy.offset), getattr(copy.error, "message", "")
+        self._audit(CopyEnded(copy.user, _whole(copy.pod), copy.spec, copy.state, *sizes, error))
 
-    # Requests of clients
-
-    async def create(self, owner: CopyOwner, pod: Pod, body: bytes) -> Copy[NodeCopy]:
+    async def create(self, owner: CopyOwner, pod: Pod, body: bytes) -> NodeCopy:
         """Begin the copy that a request asks for.
 
         A copy out of a container is returned once its archive has begun; if that takes long, it is
         returned earlier. It is in the phase ``Measuring`` until its archive is complete.
         """
-        spec, copy = CopySpec(), None
+        spec, copy = CopySpec(container=pod.container), None
         try:
             name, spec = parse_request(body)
-            container = await asyncio.to_thread(self._find_container, pod, spec)
+            spec = spec._replace(container=spec.container or pod.container)
+            container = await asyncio.to_thread(self._find_container, pod, spec.container)
             protocol = ResumableProtocol(is_client=False, is_sender=not spec.is_to)
             transfer: Upload | Download = Download(protocol, self._folder)
             if spec.is_to:
                 transfer = Upload(protocol, spec.size_bytes, spec.crc32)
-            created = format_moment(time.time())
-            target = spec.container or pod.container
-            about = NodeCopy(owner, pod, spec, target, container.id, created)
-            copy = Copy(about, transfer, container.pod_sandbox_id, owner)
+            copy = NodeCopy(
+                container.id,
+                spec.path,
+                transfer,
+                container.pod_sandbox_id,
+                rules=spec.rules,
+                user=owner,
+                pod=pod,
+                spec=spec,
+                created=format_moment(time.time()),
+            )
             copy.name = name or copy.name
-            watch = Watch(ignore, copy.skip, note=copy.add_note, on_archive=about.expect)
-            await self.begin(copy, partial(self.work, copy, watch), PATIENCE_S)
+            await self.begin(copy, PATIENCE_S)
         except Exception as exc:
             why = refused(exc)
             if copy is None or copy.making is None:  # it has not even begun
-                self.refuse(owner, pod, spec, why.message)
+                sizes = spec.size_bytes, 0
+                self._audit(CopyEnded(owner, _whole(pod), spec, State.REFUSED, *sizes, why.message))
             raise why from None
         return copy
 
-    def refuse(self, owner: CopyOwner, pod: Pod, spec: CopySpec, why: str) -> None:
-        """Note that a copy was refused."""
-        what = owner, _whole(pod), spec.container or pod.container, spec
-        self.audit(CopyEnded(*what, State.REFUSED, spec.size_bytes, error=why))
-
-    def find(self, name: str, owner: CopyOwner, pod: Pod) -> Copy[NodeCopy]:
+    def find(self, name: str, owner: CopyOwner, pod: Pod) -> NodeCopy:
         """Return a copy, and count this as activity; another user's copy is refused as unknown."""
         copy = self.current.get(name)
-        key = owner, pod.namespace, pod.name, pod.uid
-        if copy is None or copy.about.key != key:
+        key = owner, _whole(pod), pod.uid
+        if copy is None or (copy.user, _whole(copy.pod), copy.pod.uid) != key:
             raise Refused(
                 404,
                 f"copy {quote(name[:32])} is not known on the node of"
@@ -144,14 +133,14 @@ class NodeCopies(Copies[NodeCopy]):
         copy.heard_s = self.clock()
         return copy
 
-    def check_moving(self, copy: Copy[NodeCopy]) -> None:
+    def check_moving(self, copy: NodeCopy) -> None:
         """Require that a copy can continue to transfer bytes."""
         if isinstance(copy.error, Refused):
-            raise lasting(copy.error)
+            raise copy.error
         if copy.state not in (State.MEASURING, State.WAITING, State.COPYING):
             raise Refused(409, f"the copy is {copy.state}: no bytes are wanted")
 
-    async def finish(self, copy: Copy[NodeCopy]) -> None:
+    async def finish(self, copy: NodeCopy) -> None:
         """Move an archive that has arrived into place, or end a copy that the client has whole.
 
         If that takes long, the copy is in the phase ``Committing`` afterwards, and a second call
@@ -165,45 +154,23 @@ class NodeCopies(Copies[NodeCopy]):
         if not copy.state.is_over:
             await self.commit(copy, PATIENCE_S)
 
-    async def abandon(self, copy: Copy[NodeCopy]) -> None:
-        """Abandon a copy: nothing of it is left, unless it is already in place."""
-        await self.give_up(copy, Event.ABANDONED, "it was given up", limit_s=PATIENCE_S)
-
-    # In threads
-
-    def work(self, copy: Copy[NodeCopy], watch: Watch) -> Summary:
-        """Read or write the archive of a copy."""
-        spec = copy.about.spec
-        raise_file_limit()
-        with self._open_client() as client:
-            locate = partial(on_node.locate_here, client, copy.about.container_id)
-            method, follow = on_node.OnNode(locate), spec.follow_links
-            return copy.transfer.run(method, spec.path, spec.rules, watch, follow=follow)
-
-    def _find_container(self, pod: Pod, spec: CopySpec) -> cri_pb2.Container:
-        """Return the running container of a pod."""
-        name = spec.container or pod.container
+    def _find_container(self, pod: Pod, name: str) -> cri_pb2.Container:
+        """Return the running container of a pod; called in a thread."""
         labels = {POD_UID: pod.uid, CONTAINER_NAME: name}
         wanted = cri_pb2.ContainerFilter(label_selector=labels)
         with self._open_client() as client:
             request = cri_pb2.ListContainersRequest(filter=wanted)
             containers = client.call("ListContainers", request).containers
-        running = [
-            container for container in containers if container.state == cri_pb2.CONTAINER_RUNNING
-        ]
-        if not running:
-            shown = quote(_whole(pod))
-            names = [image.container for image in pod.images if not image.is_volume]
-            what = f"container {quote(name)} of pod {shown} is not running"
-            if names and name not in names:
-                what = f"pod {shown} has no container {quote(name)}, only {', '.join(names)}"
-            raise NotFound(what, code="NotFound")
-        latest: cri_pb2.Container = max(running, key=lambda container: container.created_at)
-        return latest
-
-    def _sweep_stages(self) -> None:
-        with suppress(PycrictlError, OSError), self._open_client() as client:
-            on_node.sweep(partial(on_node.locate_here, client))
+        running = [one for one in containers if one.state == cri_pb2.CONTAINER_RUNNING]
+        if running:
+            latest: cri_pb2.Container = max(running, key=lambda container: container.created_at)
+            return latest
+        shown = quote(_whole(pod))
+        names = [image.container for image in pod.images if not image.is_volume]
+        what = f"container {quote(name)} of pod {shown} is not running"
+        if names and name not in names:
+            what = f"pod {shown} has no container {quote(name)}, only {', '.join(names)}"
+        raise NotFound(what, code="NotFound")
 
 
 def _whole(pod: Pod) -> str:

@@ -56,7 +56,6 @@ class CopySpec(NamedTuple):
         direction: ``To`` or ``From`` the container; ``Unknown`` if the request cannot be read.
         container: empty for the pod's default.
         size_bytes, crc32: of the archive; known beforehand only for a copy into a container.
-        archive: keep owners, times and special bits.
     """
 
     direction: str = "Unknown"
@@ -64,19 +63,11 @@ class CopySpec(NamedTuple):
     container: str = ""
     size_bytes: int = 0
     crc32: int = 0
-    archive: bool = False
-    follow_links: bool = False
+    rules: Rules = Rules()
 
     @property
     def is_to(self) -> bool:
         return self.direction == "To"
-
-    @property
-    def rules(self) -> Rules:
-        return Rules(archive=self.archive)
-
-
-_OPTIONS: Final = {"archive": "archive", "followLinks": "follow_links"}
 
 
 def parse_request(body: bytes) -> tuple[str, CopySpec]:
@@ -92,10 +83,10 @@ def parse_request(body: bytes) -> tuple[str, CopySpec]:
     except ValueError:
         raise Refused(400, "the object is not JSON") from None
     try:
-        name = _optional(mapping(document, "metadata"), "name", text) or ""
+        name = _value(mapping(document).get("metadata", {}), "name", text, "")
         if name and not NAME.fullmatch(name):
             raise UsageError("metadata.name must be 32 hexadecimal digits, made at random")
-        return name, _spec(_required(document, "spec", mapping))
+        return name, _spec(_value(document, "spec", mapping))
     except UsageError as exc:
         raise Refused(422, exc.message) from None
 
@@ -106,31 +97,34 @@ def _spec(spec: dict[str, Any]) -> CopySpec:
         raise UsageError('spec.direction must be "To" or "From"')
     is_to = direction == "To"
     try:
-        path = os.fsencode(_required(spec, "path", text))
+        path = os.fsencode(_value(spec, "path", text))
     except UnicodeEncodeError:
         raise UsageError("spec.path has a character that is not valid in a path") from None
     check_container_path(path)
-    options = _optional(spec, "options", mapping)
-    given = {name: _optional(options, key, flag) for key, name in _OPTIONS.items()}
+    options: dict[str, Any] = _value(spec, "options", mapping, {})
     return CopySpec(
         direction,
         path,
-        _optional(spec, "container", text) or "",
-        _required(spec, "size", count) if is_to else 0,
-        _required(spec, "checksum", _crc32) if is_to else 0,
-        **{name: value for name, value in given.items() if value is not None},
+        _value(spec, "container", text, ""),
+        _value(spec, "size", count) if is_to else 0,
+        _value(spec, "checksum", _crc32) if is_to else 0,
+        Rules(
+            archive=_value(options, "archive", flag, default=False),
+            follow=_value(options, "followLinks", flag, default=False),
+        ),
     )
 
 
-def _optional(document: object, key: str, read: Callable[[object], T]) -> T | None:
+def _value(
+    document: object, key: str, read: Callable[[object], T | None], default: T | None = None
+) -> T:
+    """Return a value of an object, or the default; without one it is required."""
     try:
-        return strict(mapping(document).get(key), read)
+        value = strict(mapping(document).get(key), read)
     except ValueError:
         raise UsageError(f"{key} has a value of the wrong type") from None
-
-
-def _required(document: object, key: str, read: Callable[[object], T]) -> T:
-    value = _optional(document, key, read)
+    if value is None:
+        value = default
     if value is None:
         raise UsageError(f"{key} is missing")
     return value
@@ -140,68 +134,55 @@ def _crc32(value: object) -> int:
     return count(value, (1 << 32) - 1)
 
 
-@dataclass(eq=False)
-class NodeCopy:
-    """What the agent knows about a copy.
+@dataclass(eq=False, kw_only=True)
+class NodeCopy(Copy):
+    """A copy, and its request.
 
     Attributes:
         pod: as it was when the copy began; its UID distinguishes it from another of that name.
-        container: its name.
-        container_id: distinguishes the container from its replacement.
         created: when it was requested (RFC 3339).
-        expected_bytes: the size of its archive as far as that can be told in advance; else 0.
     """
 
-    owner: CopyOwner
+    user: CopyOwner
     pod: Pod
     spec: CopySpec
-    container: str
-    container_id: str
     created: str
-    expected_bytes: int = 0
 
     @property
-    def key(self) -> tuple[CopyOwner, str, str, str]:
-        """Whose copy it is, and of which pod."""
-        return self.owner, self.pod.namespace, self.pod.name, self.pod.uid
+    def phase(self) -> str:
+        other = "Failed" if self.state.is_over else "Committing"
+        return _PHASES.get(self.state, other)
 
-    def expect(self, size_bytes: int) -> None:
-        self.expected_bytes = size_bytes
-
-
-def phase_of(copy: Copy[NodeCopy]) -> str:
-    other = "Failed" if copy.state.is_over else "Committing"
-    return _PHASES.get(copy.state, other)
-
-
-def document_of(copy: Copy[NodeCopy]) -> dict[str, Any]:
-    about, spec, phase = copy.about, copy.about.spec, phase_of(copy)
-    status: dict[str, Any] = {"phase": phase, "offset": copy.offset}
-    if copy.state is not State.MEASURING:
-        status |= {"size": copy.size_bytes, "checksum": copy.transfer.crc32}
-    elif about.expected_bytes:
-        status["expectedSize"] = about.expected_bytes
-    if isinstance(copy.error, Refused):
-        status |= {"message": copy.error.message, "code": copy.error.code}
-    if phase == "Succeeded" or (phase == "Transferring" and not copy.is_to):
-        status["outcome"] = cleaned(json.loads(copy.success()))
-    return {
-        "apiVersion": GROUP_VERSION,
-        "kind": COPY_KIND,
-        "metadata": {
-            "name": copy.name,
-            "namespace": about.pod.namespace,
-            "creationTimestamp": about.created,
-        },
-        "spec": {
-            "direction": spec.direction,
-            "container": about.container,
-            "path": os.fsdecode(spec.path),
-            **({"size": spec.size_bytes, "checksum": spec.crc32} if copy.is_to else {}),
-            "options": {key: getattr(spec, name) for key, name in _OPTIONS.items()},
-        },
-        "status": status,
-    }
+    @property
+    def document(self) -> dict[str, Any]:
+        """The object of the API."""
+        spec, phase = self.spec, self.phase
+        status: dict[str, Any] = {"phase": phase, "offset": self.offset}
+        if self.state is not State.MEASURING:
+            status |= {"size": self.size_bytes, "checksum": self.transfer.crc32}
+        elif self.expected_bytes:
+            status["expectedSize"] = self.expected_bytes
+        if isinstance(self.error, Refused):
+            status |= {"message": self.error.message, "code": self.error.code}
+        if phase == "Succeeded" or (phase == "Transferring" and not self.is_to):
+            status["outcome"] = cleaned(json.loads(self.success()))
+        return {
+            "apiVersion": GROUP_VERSION,
+            "kind": COPY_KIND,
+            "metadata": {
+                "name": self.name,
+                "namespace": self.pod.namespace,
+                "creationTimestamp": self.created,
+            },
+            "spec": {
+                "direction": spec.direction,
+                "container": spec.container,
+                "path": os.fsdecode(spec.path),
+                **({"size": spec.size_bytes, "checksum": spec.crc32} if self.is_to else {}),
+                "options": {"archive": self.rules.archive, "followLinks": self.rules.follow},
+            },
+            "status": status,
+        }
 
 
 class CopyEnded(NamedTuple):
@@ -217,7 +198,6 @@ class CopyEnded(NamedTuple):
 
     owner: CopyOwner
     pod: str
-    container: str
     spec: CopySpec
     end: State
     size_bytes: int = 0
@@ -231,7 +211,7 @@ class CopyEnded(NamedTuple):
             "user": self.owner.name,
             "uid": self.owner.uid,
             "pod": self.pod,
-            "container": self.container,
+            "container": self.spec.container,
             "direction": self.spec.direction.lower(),
             "path": Whole(os.fsdecode(self.spec.path)),
             "size_bytes": self.size_bytes,
@@ -266,8 +246,3 @@ def refused(exc: Exception) -> Refused:
         return Refused(code, f"{exc.message} ({hint})" if hint else exc.message)
     log.error("a copy failed", exc_info=exc)
     return Refused(code, f"the agent failed: {type(exc).__name__}: {exc}")
-
-
-def lasting(why: Refused) -> Refused:
-    """Return why a copy has failed, with 422 in place of 429: a retry cannot help."""
-    return Refused(422, why.message) if why.code == 429 else why

@@ -11,7 +11,7 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,25 +21,25 @@ from urllib.parse import urlencode
 import aiohttp
 from aiohttp import WSMsgType, web
 
-from pycrictl.base.errors import PycrictlError, RemoteProtocolError, StreamError
+from pycrictl.base.errors import PycrictlError, StreamError
 from pycrictl.base.foreign import parse
 from pycrictl.cluster.agent.access import Access, User
 from pycrictl.cluster.agent.api.answers import respond
 from pycrictl.cluster.agent.api.names import COPIES, DEBUGGING_OFF, Refusal
 from pycrictl.cluster.agent.cluster import Cluster
-from pycrictl.cluster.agent.copies.node_copies import NodeCopies
+from pycrictl.cluster.agent.copies.node_copies import PATIENCE_S, NodeCopies
 from pycrictl.cluster.agent.copies.requests import (
     MAX_BODY_BYTES,
     Audit,
     CopyEnded,
     CopyOwner,
     CopySpec,
+    NodeCopy,
     Refused,
-    document_of,
     parse_request,
 )
 from pycrictl.cluster.agent.peers import Peers
-from pycrictl.copy.service.life import State
+from pycrictl.copy.service.life import Event, State
 from pycrictl.copy.service.slots import IDLE_S
 from pycrictl.copy.transfer.messages import MAX_PIECE_MESSAGE_BYTES, PIECES_PROTOCOL
 from pycrictl.kube.pods import Pod
@@ -47,138 +47,6 @@ from pycrictl.streams.wire.websocket import ChannelMessage
 
 MESSAGE_BYTES: Final = MAX_PIECE_MESSAGE_BYTES + 1
 """aiohttp refuses messages of this size and larger ones."""
-
-_GOODBYE_S: Final = 1.0
-_ENDS: Final = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED)
-_GOOD_ENDS: Final = (1000, 1005)  # RFC 6455, 7.4.1: normal, and none given
-
-T = TypeVar("T")
-Socket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
-
-
-class StreamLink:
-    """A ``Link`` to a client over a WebSocket, for one thread.
-
-    Attributes:
-        closed: set when the thread has closed it, or has lost it.
-    """
-
-    deadline: float | None = None
-
-    def __init__(
-        self, socket: web.WebSocketResponse, abort: Callable[[], None], idle_s: float = IDLE_S
-    ) -> None:
-        self.closed = asyncio.Event()
-        self._socket = socket
-        self._abort = abort
-        self._idle_s = idle_s
-        self._loop = asyncio.get_running_loop()
-        self._arriving: Future[aiohttp.WSMessage] | None = None
-
-    def receive(self) -> ChannelMessage | None:
-        message = self._result(self._next())
-        self._arriving = None
-        data = message.data
-        if message.type is WSMsgType.BINARY and len(data) > 1:
-            return ChannelMessage(data[0], memoryview(data)[1:])
-        if message.type in _ENDS:
-            code = self._socket.close_code
-            if code is None or code in _GOOD_ENDS:
-                return None
-            raise StreamError(f"the client closed the stream with status {int(code)}")
-        if message.type is WSMsgType.ERROR:
-            raise StreamError(f"the connection to the client broke: {data}")
-        raise RemoteProtocolError("the client sent text or an empty message")
-
-    def can_receive(self) -> bool:
-        return self._next().done()
-
-    def send(self, kind: int, head: bytes | memoryview, data: bytes | memoryview = b"") -> None:
-        message = b"".join((bytes((kind,)), head, data))
-        self._result(self._call(self._socket.send_bytes(message)))
-
-    def close(self) -> None:
-        with suppress(StreamError):
-            self._result(self._call(self._socket.close()))
-        self._loop.call_soon_threadsafe(self.closed.set)
-
-    def interrupt(self) -> None:
-        self._loop.call_soon_threadsafe(self._abort)
-
-    def _next(self) -> Future[aiohttp.WSMessage]:
-        if self._arriving is None:
-            self._arriving = self._call(self._socket.receive())
-        return self._arriving
-
-    def _call(self, action: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(action, self._loop)
-
-    def _result(self, future: Future[T]) -> T:
-        try:
-            return future.result(self._idle_s)
-        except TimeoutError:
-            future.cancel()
-            raise StreamError(f"the client was silent for {self._idle_s:g} s") from None
-        except (OSError, RuntimeError, aiohttp.ClientError) as exc:
-            raise StreamError(f"the connection to the client broke: {exc}") from exc
-
-
-def wants_stream(request: web.BaseRequest) -> bool:
-    return "upgrade" in request.headers.get("Connection", "").lower()
-
-
-async def accept(request: web.BaseRequest) -> web.WebSocketResponse:
-    """Upgrade the connection of a request."""
-    socket = web.WebSocketResponse(
-        protocols=(PIECES_PROTOCOL,),
-        compress=False,
-        max_msg_size=MESSAGE_BYTES,
-        timeout=_GOODBYE_S,
-    )
-    if socket.can_prepare(request).protocol != PIECES_PROTOCOL:
-        raise Refused(400, f"the bytes of a copy go over a WebSocket with {PIECES_PROTOCOL}")
-    await socket.prepare(request)
-    return socket
-
-
-async def serve_link(
-    request: web.BaseRequest, connect: Callable[[StreamLink], Awaitable[None]]
-) -> web.StreamResponse:
-    """Upgrade the connection of a request, and serve it until its thread closes it.
-
-    Args:
-        connect: called with the thread's end of the connection.
-    """
-    transport = request.transport
-    if transport is None:
-        raise ConnectionResetError("the client has disconnected")
-
-    def abort() -> None:
-        if not transport.is_closing():  # after a close, Python 3.11.2 cannot abort TLS
-            transport.abort()
-
-    socket = await accept(request)
-    link = StreamLink(socket, abort)
-    try:
-        await connect(link)
-        await link.closed.wait()
-    finally:
-        abort()
-    return socket
-
-
-async def relay(first: Socket, second: Socket) -> None:
-    """Relay messages both ways until one of the connections ends; then close both."""
-
-    async def pass_on(source: Socket, target: Socket) -> None:
-        with suppress(ConnectionError, aiohttp.ClientError):
-            async for message in source:
-                if message.type is WSMsgType.BINARY:
-                    await target.send_bytes(message.data)
-        await target.close()
-
-    await asyncio.gather(pass_on(first, second), pass_on(second, first))
-
 
 OWNER: Final = "X-Pycrictl-Owner"
 FORWARD_S: Final = 55.0
@@ -188,6 +56,10 @@ MAX_ANSWER_BYTES: Final = 1024 * 1024
 MAX_ANSWER_VALUES: Final = 10_000
 
 _MAX_OWNER_CHARS: Final = 8192
+_GOODBYE_S: Final = 1.0
+
+T = TypeVar("T")
+Socket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
 
 
 class CopyRequest(NamedTuple):
@@ -248,7 +120,7 @@ class CopyRoutes:
                 spec = CopySpec()
                 with suppress(Refused):
                     _, spec = parse_request(await _body_of(asked.http))
-                what = owner, f"{namespace}/{name}", spec.container, spec
+                what = owner, f"{namespace}/{name}", spec
                 self.audit(CopyEnded(*what, State.REFUSED, spec.size_bytes, error=exc.message))
             raise
         return await self._answer(asked, owner, forwards=True)
@@ -284,12 +156,10 @@ async def answer_here(
     copies: NodeCopies, asked: CopyRequest, owner: CopyOwner, pod: Pod
 ) -> web.StreamResponse:
     """Answer a request of a user who may make copies of this pod's containers."""
-    status, body = 200, b""
-    if asked.http.method == "POST":
-        body = await _body_of(asked.http)
     match asked.http.method, asked.words:
         case "POST", []:
-            copy, status = await copies.create(owner, pod, body), 201
+            copy = await copies.create(owner, pod, await _body_of(asked.http))
+            return respond(copy.document, status=201)
         case "GET", [name]:
             copy = copies.find(name, owner, pod)
         case "POST", [name, "commit"]:
@@ -297,23 +167,109 @@ async def answer_here(
             await copies.finish(copy)
         case "POST", [name, "abandon"]:
             copy = copies.find(name, owner, pod)
-            await copies.abandon(copy)
+            await copies.give_up(copy, Event.ABANDONED, "it was given up", limit_s=PATIENCE_S)
         case "GET", [name, "data"]:
-            moved, offset = copies.find(name, owner, pod), _offset(asked.given)
-            copies.check_moving(moved)
-            return await serve_link(asked.http, lambda link: copies.attach(moved, link, offset))
+            copy, offset = copies.find(name, owner, pod), asked.given.get("offset", "0")
+            if not re.fullmatch("[0-9]{1,19}", offset):
+                raise Refused(400, "offset is not a number")
+            copies.check_moving(copy)
+            return await _move(copies, copy, int(offset), asked.http)
         case _, [] | [_] | [_, "commit" | "abandon" | "data"]:
             raise Refused(405, f"{asked.http.method[:20]} is not served here")
         case _:
             raise Refused(404, "the server could not find the requested resource")
-    return respond(document_of(copy), status=status)
+    return respond(copy.document)
 
 
-def _offset(given: Mapping[str, str]) -> int:
-    text = given.get("offset", "0")
-    if not (text.isascii() and text.isdigit() and len(text) <= 19):
-        raise Refused(400, "offset is not a number")
-    return int(text)
+async def _move(
+    copies: NodeCopies, copy: NodeCopy, offset: int, request: web.BaseRequest
+) -> web.StreamResponse:
+    """Upgrade the connection of a request, and continue a copy over it until that is over."""
+    if (transport := request.transport) is None:
+        raise ConnectionResetError("the client has disconnected")
+    socket = await _accept(request)
+    link = StreamLink(socket, transport)
+    try:
+        await copies.attach(copy, link, offset)
+        await link.closed.wait()
+    finally:
+        link.abort()
+    return socket
+
+
+class StreamLink:
+    """A ``Link`` to a client over a WebSocket, for one thread.
+
+    Attributes:
+        closed: set when the thread has closed it, or has lost it.
+    """
+
+    deadline: float | None = None
+
+    def __init__(
+        self, socket: web.WebSocketResponse, transport: asyncio.Transport, idle_s: float = IDLE_S
+    ) -> None:
+        self.closed = asyncio.Event()
+        self._socket = socket
+        self._transport = transport
+        self._idle_s = idle_s
+        self._loop = asyncio.get_running_loop()
+        self._arriving: Future[aiohttp.WSMessage] | None = None
+
+    def receive(self) -> ChannelMessage | None:
+        message = self._result(self._next())
+        self._arriving = None
+        if message.type is WSMsgType.BINARY and message.data:
+            return ChannelMessage(message.data[0], memoryview(message.data)[1:])
+        return None  # closed, or something else: over in any case
+
+    def can_receive(self) -> bool:
+        return self._next().done()
+
+    def send(self, kind: int, head: bytes | memoryview, data: bytes | memoryview = b"") -> None:
+        message = b"".join((bytes((kind,)), head, data))
+        self._result(self._call(self._socket.send_bytes(message)))
+
+    def close(self) -> None:
+        with suppress(StreamError):
+            self._result(self._call(self._socket.close()))
+        self._loop.call_soon_threadsafe(self.closed.set)
+
+    def interrupt(self) -> None:
+        self._loop.call_soon_threadsafe(self.abort)
+
+    def abort(self) -> None:
+        if not self._transport.is_closing():  # after a close, Python 3.11.2 cannot abort TLS
+            self._transport.abort()
+
+    def _next(self) -> Future[aiohttp.WSMessage]:
+        if self._arriving is None:
+            self._arriving = self._call(self._socket.receive())
+        return self._arriving
+
+    def _call(self, action: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(action, self._loop)
+
+    def _result(self, future: Future[T]) -> T:
+        try:
+            return future.result(self._idle_s)
+        except (OSError, RuntimeError, aiohttp.ClientError) as exc:  # silence is an OSError
+            future.cancel()
+            raise StreamError(f"the connection to the client broke: {exc!r}") from exc
+
+
+async def _accept(request: web.BaseRequest) -> web.WebSocketResponse:
+    """Upgrade the connection of a request."""
+    socket = web.WebSocketResponse(
+        protocols=(PIECES_PROTOCOL,),
+        compress=False,
+        max_msg_size=MESSAGE_BYTES,
+        timeout=_GOODBYE_S,
+    )
+    if socket.can_prepare(request).protocol != PIECES_PROTOCOL:
+        raise Refused(400, f"the bytes of a copy go over a WebSocket with {PIECES_PROTOCOL}")
+    await socket.prepare(request)
+    return socket
 
 
 def _owner_of(request: web.BaseRequest) -> CopyOwner:
@@ -340,18 +296,29 @@ async def _forward(
     peers: Peers, asked: CopyRequest, owner: CopyOwner, pod: Pod
 ) -> web.StreamResponse:
     """Forward a request to the agent of the pod's node; return its response."""
-    path = "/".join(
-        ["/node/v1alpha1/namespaces", asked.namespace, "pods", asked.pod, COPIES, *asked.words]
-    )
-    path += f"?{urlencode(asked.given)}" if asked.given else ""
+    words = ["/node/v1alpha1/namespaces", asked.namespace, "pods", asked.pod, COPIES, *asked.words]
+    path = "/".join(words) + (f"?{urlencode(asked.given)}" if asked.given else "")
     headers = {OWNER: base64.b64encode(json.dumps([owner.name, owner.uid]).encode()).decode()}
+    where, request = (pod.node, pod.host_ip), asked.http
     try:
         async with asyncio.timeout(FORWARD_S) as limit:
-            if wants_stream(asked.http):
+            if "upgrade" in request.headers.get("Connection", "").lower():
+                stream = peers.stream(*where, path, headers, PIECES_PROTOCOL, MESSAGE_BYTES)
                 with suppress(aiohttp.WSServerHandshakeError):
-                    return await _forward_stream(peers, asked, pod, path, headers, limit)
+                    async with stream as upstream:
+                        limit.reschedule(None)
+                        downstream = await _accept(request)
+                        await _relay(downstream, upstream)
+                        return downstream
                 # The library hides why the other agent refused: a plain request is refused, too.
-            return await _forward_request(peers, asked, pod, path, headers)
+            body = await _body_of(request)
+            async with peers.request(*where, request.method, path, headers, body) as response:
+                content = await _read(response.content, MAX_ANSWER_BYTES)
+                # Encoded anew: the node's content is forwarded, but none of its bytes.
+                document = parse(content, most=MAX_ANSWER_VALUES)
+                retry = response.headers.get("Retry-After", "")
+                retry_after_s = int(retry) if re.fullmatch("[0-9]{1,4}", retry) else 0
+                return respond(document, status=response.status, retry_after_s=retry_after_s)
     except TimeoutError:
         raise Refused(503, f"the agent of node {pod.node} does not answer") from None
     except ValueError:
@@ -360,33 +327,14 @@ async def _forward(
         raise Refused(503, f"node {pod.node}: {exc.message}") from None
 
 
-async def _forward_request(
-    peers: Peers, asked: CopyRequest, pod: Pod, path: str, headers: dict[str, str]
-) -> web.StreamResponse:
-    request, body = asked.http, await _body_of(asked.http)
-    async with peers.request(
-        pod.node, pod.host_ip, request.method, path, headers, body
-    ) as response:
-        content = await _read(response.content, MAX_ANSWER_BYTES)
-        # Encoded anew: the node's content is forwarded, but none of its bytes.
-        document = parse(content, most=MAX_ANSWER_VALUES)
-        retry = response.headers.get("Retry-After", "")
-        retry_after_s = int(retry) if re.fullmatch("[0-9]{1,4}", retry) else 0
-        return respond(document, status=response.status, retry_after_s=retry_after_s)
+async def _relay(first: Socket, second: Socket) -> None:
+    """Relay messages both ways until one of the connections ends; then close both."""
 
+    async def pass_on(source: Socket, target: Socket) -> None:
+        with suppress(ConnectionError, aiohttp.ClientError):
+            async for message in source:
+                if message.type is WSMsgType.BINARY:
+                    await target.send_bytes(message.data)
+        await target.close()
 
-async def _forward_stream(
-    peers: Peers,
-    asked: CopyRequest,
-    pod: Pod,
-    path: str,
-    headers: dict[str, str],
-    limit: asyncio.Timeout,
-) -> web.StreamResponse:
-    async with peers.stream(
-        pod.node, pod.host_ip, path, headers, PIECES_PROTOCOL, MESSAGE_BYTES
-    ) as upstream:
-        limit.reschedule(None)
-        downstream = await accept(asked.http)
-        await relay(downstream, upstream)
-    return downstream
+    await asyncio.gather(pass_on(first, second), pass_on(second, first))

@@ -23,7 +23,6 @@ from pycrictl.cluster.agent.copies.node_copies import NodeCopies
 from pycrictl.cluster.agent.copies.requests import CopyOwner, NodeCopy, Refused
 from pycrictl.cluster.agent.copies.routes import CopyRequest, answer_here
 from pycrictl.copy.rules.outcome import Summary
-from pycrictl.copy.service.copies import Copy
 from pycrictl.copy.service.slots import Slots, check_folder, free_bytes
 from pycrictl.copy.service.transfer import Download
 from pycrictl.copy.tree.walk import Watch
@@ -39,7 +38,7 @@ class MadeCopies(NodeCopies):
 
     agent: SmallAgent
 
-    def work(self, copy: Copy[NodeCopy], watch: Watch) -> Summary:
+    def work(self, copy: NodeCopy, watch: Watch) -> Summary:
         make = self.agent.make
         if make is None or not isinstance(copy.transfer, Download):
             return super().work(copy, watch)

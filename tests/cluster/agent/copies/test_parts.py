@@ -84,8 +84,8 @@ def test_a_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def line(user: str, path: bytes, end: State, message: str = "") -> str:
-    spec = CopySpec("From", path)
-    ended = CopyEnded(CopyOwner(user), "shop/web", "main", spec, end, 9, 4, message)
+    spec = CopySpec("From", path, "main")
+    ended = CopyEnded(CopyOwner(user), "shop/web", spec, end, 9, 4, message)
     return pairs("copy", ended.fields)
 
 

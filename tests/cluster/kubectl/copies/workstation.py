@@ -71,7 +71,7 @@ class Client:
 
     def out(self, path: str, local: Path | str, *, follow: bool = False) -> Summary:
         method, to = self.method(), os.fsencode(local)
-        return methods.copy_from(method, path.encode(), to, Rules(), self.watch, follow=follow)
+        return methods.copy_from(method, path.encode(), to, Rules(follow=follow), self.watch)
 
 
 class Workstation(Client):
