@@ -6,7 +6,6 @@ Every call is synchronous and names its namespace (kubelet's images live in ``k8
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -41,7 +40,7 @@ from pycrictl.runtime.containerd.store import (
     parse_document,
     unpacked_estimate,
 )
-from pycrictl.runtime.cri.calls.channel import GrpcCall, GrpcChannel, unix
+from pycrictl.runtime.cri.calls.channel import GrpcCall, GrpcChannel
 from pycrictl.runtime.cri.calls.client import Method, method_of
 from pycrictl.runtime.cri.calls.errmap import to_error
 
@@ -250,7 +249,7 @@ class ContainerdClient:
         self, method: str, message: bytes | Iterator[bytes], lease: str, *, has_limit: bool
     ) -> Generator[Any, None, None]:
         if self._channel is None:
-            self._channel = unix(self._path)
+            self._channel = GrpcChannel(self._path)
         _, path, _, response_type, is_stream = _method(method)
         namespace = (("containerd-namespace", "k8s.io"),)
         call = GrpcCall(
@@ -277,7 +276,7 @@ class ContainerdClient:
 class Documents:
     def __init__(self, client: ContainerdClient) -> None:
         self._client = client
-        self._read: OrderedDict[str, Document] = OrderedDict()
+        self._read: dict[str, Document] = {}
 
     def get(self, digest: str) -> Document | None:
         """Return a document; None if the blob does not exist yet or is not a document."""
@@ -288,10 +287,9 @@ class Documents:
             document = parse_document(data) if data is not None else None
             if document is None:
                 return None
+            if len(self._read) >= _KEPT:
+                self._read.clear()
             self._read[digest] = document
-            if len(self._read) > _KEPT:
-                self._read.popitem(last=False)
-        self._read.move_to_end(digest)
         return document
 
     def unpacked_bytes(self, digest: str, compressed_bytes: int) -> int:

@@ -8,7 +8,6 @@ from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import PycrictlError, RemoteProtocolError
-from pycrictl.base.units import quote
 from pycrictl.runtime.cri.calls.client import CriClient
 
 Outcome = int | PycrictlError | None
@@ -27,29 +26,26 @@ def exec_url(
     *,
     stdin: bool,
     tty: bool,
-    shown: str = "",
+    shown: str,
 ) -> str:
     """Return the URL of a stream that runs a command in a container, valid for one request."""
     request = cri_pb2.ExecRequest(
         container_id=container_id, cmd=command, tty=tty, stdin=stdin, stdout=True, stderr=not tty
     )
-    return _url(client, "Exec", request, running(shown or quote(container_id)))
+    return _url(client, "Exec", request, running(shown))
 
 
-def attach_url(
-    client: CriClient, container_id: str, *, stdin: bool, tty: bool, shown: str = ""
-) -> str:
+def attach_url(client: CriClient, container_id: str, *, stdin: bool, tty: bool, shown: str) -> str:
     request = cri_pb2.AttachRequest(
         container_id=container_id, tty=tty, stdin=stdin, stdout=True, stderr=not tty
     )
-    return _url(client, "Attach", request, f"attaching to container {shown or quote(container_id)}")
+    return _url(client, "Attach", request, f"attaching to container {shown}")
 
 
-def forward_url(client: CriClient, pod_id: str, *, shown: str = "") -> str:
+def forward_url(client: CriClient, pod_id: str, *, shown: str) -> str:
     """Return the URL of a stream that forwards ports, which are named on that stream."""
     request = cri_pb2.PortForwardRequest(pod_sandbox_id=pod_id)
-    what = f"forwarding ports of pod sandbox {shown or quote(pod_id)}"
-    return _url(client, "PortForward", request, what)
+    return _url(client, "PortForward", request, f"forwarding ports of pod sandbox {shown}")
 
 
 def _url(client: CriClient, name: str, request: Message, what: str) -> str:
@@ -60,10 +56,9 @@ def _url(client: CriClient, name: str, request: Message, what: str) -> str:
 
 
 def exec_sync(
-    client: CriClient, container_id: str, command: Sequence[str], *, limit_s: int, shown: str = ""
+    client: CriClient, container_id: str, command: Sequence[str], *, limit_s: int, shown: str
 ) -> cri_pb2.ExecSyncResponse:
     """Run a command and return its whole output; a ``limit_s`` of 0 means no limit."""
     request = cri_pb2.ExecSyncRequest(container_id=container_id, cmd=command, timeout=limit_s)
-    what = running(shown or quote(container_id))
-    answer: cri_pb2.ExecSyncResponse = client.call("ExecSync", request, what=what)
+    answer: cri_pb2.ExecSyncResponse = client.call("ExecSync", request, what=running(shown))
     return answer

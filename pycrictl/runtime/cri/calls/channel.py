@@ -9,21 +9,17 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 from urllib.parse import quote as percent_encoded
 
 from pycrictl.base import limits
 from pycrictl.base.errors import ConnectError, reason_of
 from pycrictl.base.signals import left_to_main_thread, undisturbed
 from pycrictl.base.units import quote
-from pycrictl.runtime.cri.calls.errmap import Obstacle, Status, probe
+from pycrictl.runtime.cri.calls.errmap import Status, probe
 from pycrictl.streams.wire import codes
-
-if TYPE_CHECKING:
-    import grpc
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -37,7 +33,7 @@ deadline, such as PullImage."""
 _PROBE_S: Final = 1.0
 """Maximum time to look for the obstacle behind a failed call."""
 
-LAST_PROBE_S: Final = 0.05
+_LAST_PROBE_S: Final = 0.05
 """The same if the call has used up its time: enough for a server that is alive to answer."""
 
 _LONGEST_S: Final = 1e9
@@ -47,22 +43,17 @@ _UNREACHED: Final = (codes.UNAVAILABLE, codes.DEADLINE_EXCEEDED)
 
 
 class GrpcChannel:
-    """A connection shared by calls of any thread; it reconnects when it breaks.
+    """A connection to a unix socket, by its absolute path, shared by calls of any thread.
 
-    ``probe`` returns, within a time limit in seconds, the obstacle to reaching the server.
+    It reconnects when it breaks.
 
     Raises:
         ConnectError: too few file descriptors are left.
     """
 
-    def __init__(
-        self,
-        target: str,
-        *,
-        probe: Callable[[float], Obstacle | None] = lambda timeout_s: None,
-        handshake_s: float = LONGEST_HANDSHAKE_S,
-    ) -> None:
-        self.probe = probe
+    def __init__(self, path: str, *, handshake_s: float = LONGEST_HANDSHAKE_S) -> None:
+        self.path = path
+        target = f"unix:{percent_encoded(os.fsencode(path))}"
         _check_descriptors(target)
         self.handshake_s = handshake_s = min(max(handshake_s, 0.1), LONGEST_HANDSHAKE_S)
         options = (
@@ -89,12 +80,6 @@ class GrpcChannel:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def unix(path: str, *, handshake_s: float = LONGEST_HANDSHAKE_S) -> GrpcChannel:
-    """Return a channel to the unix socket of an absolute path; errors as ``GrpcChannel``."""
-    target = f"unix:{percent_encoded(os.fsencode(path))}"
-    return GrpcChannel(target, probe=partial(probe, path), handshake_s=handshake_s)
 
 
 class GrpcCall:
@@ -130,17 +115,11 @@ class GrpcCall:
         # closing a channel waits for the ends of all its calls.
         with undisturbed(), left_to_main_thread():
             if not isinstance(message, bytes):
-                both: grpc.StreamStreamMultiCallable[bytes, bytes]
-                both = channel.grpc.stream_stream(method)
-                self._call: Any = both(message, **terms)
+                self._call: Any = channel.grpc.stream_stream(method)(message, **terms)
             elif is_stream:
-                stream: grpc.UnaryStreamMultiCallable[bytes, bytes]
-                stream = channel.grpc.unary_stream(method)
-                self._call = stream(message, **terms)
+                self._call = channel.grpc.unary_stream(method)(message, **terms)
             else:
-                unary: grpc.UnaryUnaryMultiCallable[bytes, bytes]
-                unary = channel.grpc.unary_unary(method)
-                self._call = unary.future(message, **terms)
+                self._call = channel.grpc.unary_unary(method).future(message, **terms)
 
     @property
     def failure(self) -> Status | None:
@@ -190,7 +169,8 @@ class GrpcCall:
         obstacle = None
         if code in _UNREACHED:
             left_s = self._give_up_at - time.monotonic()
-            obstacle = self._channel.probe(min(max(left_s, LAST_PROBE_S), _PROBE_S))
+            limit_s = min(max(left_s, _LAST_PROBE_S), _PROBE_S)
+            obstacle = probe(self._channel.path, limit_s)
         self.status = Status(code, details, obstacle)
 
 

@@ -19,7 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import Cancelled, PycrictlError, RemoteProtocolError
 from pycrictl.base.units import quote
-from pycrictl.runtime.cri.calls.channel import GrpcCall, unix
+from pycrictl.runtime.cri.calls.channel import GrpcCall, GrpcChannel
 from pycrictl.runtime.cri.calls.errmap import Status, one_line, to_error
 from pycrictl.runtime.cri.calls.redact import call_log, describe
 from pycrictl.streams.wire import codes
@@ -117,13 +117,10 @@ class Call(GrpcCall):
 
     def answers(self) -> Generator[Any, None, None]:
         """Yield the messages of the answer as they arrive; leaving early cancels the call."""
-        try:
-            with self:
-                yield from map(self._decoded, self.messages())
-            if self.failure is not None:
-                raise self._error_of(self.failure)
-        finally:
-            self._client.forget(self)
+        with self:
+            yield from map(self._decoded, self.messages())
+        if self.failure is not None:
+            raise self._error_of(self.failure)
 
     def _decoded(self, answer: bytes) -> Any:
         try:
@@ -186,9 +183,8 @@ class CriClient:
         self.timeout_s = timeout_s
         self.timeout_flag = "--timeout"
         self.runtime = ""
-        self._running: set[Call] = set()
         self._is_closed = False
-        self.channel = unix(path, handshake_s=timeout_s)
+        self.channel = GrpcChannel(path, handshake_s=timeout_s)
 
     def branch(self) -> CriClient:
         """Return another client of the same runtime, which can be closed by itself."""
@@ -215,11 +211,7 @@ class CriClient:
         """Begin a unary call; ``Cancelled`` is raised if the client has been closed."""
         if self._is_closed:
             raise Cancelled(f"{terms.get('what', name)}: cancelled", code="Canceled")
-        call = Call(self, name, request, terms)
-        self._running.add(call)
-        if self._is_closed:  # by another thread meanwhile
-            call.cancel()
-        return call
+        return Call(self, name, request, terms)
 
     def stream(
         self, name: str, request: Message, **terms: Unpack[Terms]
@@ -231,15 +223,9 @@ class CriClient:
         """
         yield from self.start(name, request, **terms).answers()
 
-    def forget(self, call: Call) -> None:
-        """Remove a call that has ended."""
-        self._running.discard(call)
-
     def close(self) -> None:
         """Cancel all running calls, in any thread. Closing twice does nothing."""
         self._is_closed = True
-        for call in tuple(self._running):
-            call.cancel()
         self.channel.close()
 
     def __enter__(self) -> CriClient:

@@ -98,11 +98,7 @@ class EntryFinished(NamedTuple):
     """The entry's content is complete."""
 
 
-class ArchiveFinished(NamedTuple):
-    """The whole archive has been read, with its end mark and the end of the input."""
-
-
-Event = EntryStarted | DataReceived | EntryFinished | ArchiveFinished
+Event = EntryStarted | DataReceived | EntryFinished
 
 T = TypeVar("T")
 _Reading = Generator[None, None, T]
@@ -145,12 +141,12 @@ class TarReader:
     def receive_eof(self) -> None:
         """Handle the end of the input."""
         self._reading.close()
-        if self.error is None and self._has_end_mark:
-            self._events.append(ArchiveFinished())
-        elif self.error is None and other_format(self._start):
-            self.error = _not_tar(self._start)
-        elif self.error is None:
-            self.error = StreamError("the archive ends too early")
+        if self.error is not None or self._has_end_mark:
+            return
+        is_other = other_format(self._start)
+        self.error = (
+            _not_tar(self._start) if is_other else StreamError("the archive ends too early")
+        )
 
     def events_received(self) -> list[Event]:
         """Return the events since the last call."""

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import PycrictlError, RuntimeFault
 from pycrictl.runtime.cri.calls import errmap
-from pycrictl.runtime.cri.calls.channel import LAST_PROBE_S, GrpcCall, GrpcChannel, unix
+from pycrictl.runtime.cri.calls.channel import GrpcCall, GrpcChannel
 from pycrictl.runtime.cri.calls.errmap import MEANINGS, Status, one_line, to_error
 from tests.cli.run import PROGRAM
 from tests.fakecri import FakeServer, hostile
@@ -33,7 +33,7 @@ GOAWAY = b"\0\0\x10\7\0\0\0\0\0" + bytes(4) + b"\0\0\0\2" + b"\x1b[2Jgone"
 def call_of(
     path: str, *, timeout_s: float | None = 30.0, handshake_s: float = 20.0
 ) -> Iterator[GrpcCall]:
-    with unix(path, handshake_s=handshake_s) as channel:
+    with GrpcChannel(path, handshake_s=handshake_s) as channel:
         yield images_of(channel, timeout_s=timeout_s)
 
 
@@ -44,7 +44,7 @@ def images_of(channel: GrpcChannel, *, timeout_s: float | None = 30.0) -> GrpcCa
 def test_calls_share_a_channel(fake: FakeServer) -> None:
     fake.prepare("ListImages", cri_pb2.ListImagesResponse(), repeat=True)
     open_after = []
-    with unix(fake.path) as channel:
+    with GrpcChannel(fake.path) as channel:
         for _ in range(5):
             assert list(images_of(channel).messages()) == [b""]
             open_after.append(len(list(Path("/proc/self/fd").iterdir())))
@@ -60,14 +60,6 @@ def test_a_server_that_says_nothing_has_less_time_than_the_call(answer: bytes) -
         assert list(call.messages()) == []
         assert call.status is not None
         assert call.status.obstacle == errmap.SILENT
-
-
-def test_connecting_and_looking_take_no_longer_than_the_call_may() -> None:
-    looked: list[float] = []
-    with hostile.hung() as path, GrpcChannel(f"unix:{path}", probe=looked.append) as channel:
-        call = images_of(channel, timeout_s=0.3)
-        assert list(call.messages()) == []
-    assert looked == [LAST_PROBE_S]
 
 
 def test_an_acknowledgement_is_no_beginning_of_http2() -> None:
@@ -92,8 +84,8 @@ def test_the_librarys_threads_take_no_signal_that_ends_the_program(fake: FakeSer
     # Read while the channel is open: its threads end with it.
     code = f"""
 import pathlib
-from pycrictl.runtime.cri.calls.channel import GrpcCall, unix
-channel = unix({fake.path!r})
+from pycrictl.runtime.cri.calls.channel import GrpcCall, GrpcChannel
+channel = GrpcChannel({fake.path!r})
 for _ in GrpcCall(channel, {IMAGES!r}, b"", timeout_s=30).messages():
     for path in pathlib.Path("/proc/self/task").glob("*/status"):
         try:
