@@ -6,13 +6,11 @@ byte of a manifest. They go the way of the runtime: through its HTTP proxy, with
 
 from __future__ import annotations
 
-import http.client
 import socket
-import threading
 import time
-from contextlib import closing, suppress
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pycrictl.base.errors import ConfigError
@@ -25,7 +23,6 @@ from pycrictl.pulls.registries.registry_client import (
     RegistryAnswer,
     RegistryClient,
     challenge_of,
-    proxy_headers,
     reason_of,
 )
 from pycrictl.runtime.cri.calls.redact import redact_text
@@ -113,6 +110,7 @@ class Trial:
         self._skew_s: float | None = None
         self._steps: list[Step] = []
         self._current = "dns"
+        self._began_at = time.monotonic()
 
     def run(self) -> None:
         """Run the steps; another thread may call ``route`` meanwhile."""
@@ -123,6 +121,7 @@ class Trial:
             "auth": self._auth,
             "first byte": self._first_byte,
         }
+        self._began_at = time.monotonic()
         for self._current, make in steps.items():
             began = time.monotonic()
             try:
@@ -132,9 +131,8 @@ class Trial:
             except (OSError, ValueError) as exc:
                 is_good, text = False, reason_of(exc)
             took = format_duration(max(round(time.monotonic() - began, 3), 0.001))
-            self._steps.append(
-                Step(self._current, is_good, f"{text} ({took})" if is_good else text)
-            )
+            text = f"{text} ({took})" if is_good else text
+            self._steps.append(Step(self._current, is_good, text))
             if is_good is False:
                 break
         self._current = ""
@@ -142,7 +140,9 @@ class Trial:
     def route(self) -> Route:
         """Return what is known so far."""
         steps, endpoint = tuple(self._steps), self._endpoint
-        if self._current:
+        if self._current == "dns" and time.monotonic() - self._began_at >= self._step_s:
+            steps += (Step("dns", False, NO_ANSWER),)  # nothing can interrupt it
+        elif self._current:
             steps += (Step(self._current, None, "there was no time left for it"),)
         return Route(
             self._reference.host,
@@ -156,23 +156,8 @@ class Trial:
         )
 
     def _dns(self) -> tuple[bool | None, str]:
-        addresses: list[str] = []
-        failure: list[OSError] = []
-
-        def resolve() -> None:
-            try:
-                answers = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-                addresses.extend(dict.fromkeys(str(answer[4][0]) for answer in answers))
-            except OSError as exc:
-                failure.append(exc)
-
-        thread = threading.Thread(target=resolve, daemon=True)  # nothing can interrupt it
-        thread.start()
-        thread.join(self._step_s)
-        if failure:
-            raise failure[0]
-        if not addresses:
-            return False, NO_ANSWER
+        answers = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        addresses = list(dict.fromkeys(str(answer[4][0]) for answer in answers))
         return True, ", ".join(addresses[:3])
 
     def _tcp(self) -> tuple[bool | None, str]:
@@ -181,26 +166,12 @@ class Trial:
             return True, f"{connection.getpeername()[0]} port {self._port}{where}"
 
     def _tls(self) -> tuple[bool | None, str]:
-        endpoint, client = self._endpoint, self._client
-        if len(endpoint.schemes) > 1:
-            self._get("/")  # it decides which one the server speaks
-        if client.scheme == "http":
+        if self._endpoint.schemes != ("http",):
+            self._get("/")  # it decides which of several schemes the server speaks
+        if self._client.scheme == "http":
             return None, "plain HTTP"
-        if self._proxy.startswith("https:"):
-            return None, "inside the proxy's TLS: tested by the next steps"
-        connection = http.client.HTTPSConnection(
-            self._host, self._port, timeout=self._step_s, context=client.context
-        )
-        with closing(connection):
-            if self._proxy:
-                parts = urlsplit(f"//{endpoint.host}")
-                headers = proxy_headers(self._proxy)
-                connection.set_tunnel(parts.hostname or "", parts.port or 443, headers)
-            connection.connect()
-            secured: Any = connection.sock
-            until = (secured.getpeercert() or {}).get("notAfter", "")
-            what = f"valid until {until}" if until else "certificate not checked (skip_verify)"
-            return True, f"{secured.version()}, {what}"
+        is_checked = self._endpoint.verifies
+        return True, "trusted certificate" if is_checked else "certificate not checked"
 
     def _auth(self) -> tuple[bool | None, str]:
         given = self._keyring.find(self._reference) if self._keyring is not None else None

@@ -41,19 +41,16 @@ _PIECE_BYTES: Final = 256 * 1024
 
 
 class Member(NamedTuple):
-    """A regular file of an archive, or a link to one.
+    """A regular file of an archive.
 
     Attributes:
         name: relative, with ``/``, without ``.`` and ``..``.
-        size_bytes: the size of its content, 0 for a link.
         pieces: the content; it can be read until the next member is asked for.
-        link: the name of the member that a symbolic link leads to; empty for a file.
     """
 
     name: str
     size_bytes: int
     pieces: Iterator[bytes | memoryview]
-    link: str = ""
 
 
 @contextmanager
@@ -90,9 +87,8 @@ def of_tar(file: IO[bytes]) -> Iterator[Member]:
         if entry.kind is EntryType.FILE:
             yield Member(name, entry.size_bytes, content)
         elif entry.kind is EntryType.SYMLINK:
-            # Old versions of docker save write a layer that images share once, and links to it.
-            target = os.path.normpath(Path(name).parent / os.fsdecode(entry.link))
-            yield Member(name, 0, content, _name(target))
+            # podman writes them for the readers of a format that is older than manifest.json.
+            _name(os.path.normpath(Path(name).parent / os.fsdecode(entry.link)))
         elif entry.kind is not EntryType.DIRECTORY:
             raise RemoteProtocolError(f"{quote(name)} in the archive is a {entry.kind.value}")
         for _ in content:  # what was not read
@@ -157,15 +153,11 @@ def listed(lists: Mapping[str, bytes]) -> list[Root] | list[DockerImage]:
     """
     if "index.json" in lists:
         return [_root(entry) for entry in mappings(parsed(lists["index.json"]).get("manifests"))]
-    entries = mappings(parsed(b'{"all":%b}' % lists.get("manifest.json", b"[]")).get("all"))
-    return [
-        DockerImage(
-            text(entry.get("Config")),
-            texts(entry.get("Layers")),
-            tuple(texts(entry.get("RepoTags"))),
-        )
-        for entry in entries
-    ]
+    images = []
+    for entry in mappings(parsed(b'{"all":%b}' % lists.get("manifest.json", b"[]")).get("all")):
+        layers, names = (texts(entry.get(key)) for key in ("Layers", "RepoTags"))
+        images.append(DockerImage(text(entry.get("Config")), layers, tuple(names)))
+    return images
 
 
 def _root(entry: Mapping[str, Any]) -> Root:

@@ -77,7 +77,6 @@ class Load:
     def __post_init__(self) -> None:
         self._lists: dict[str, bytes] = {}
         self._blobs: dict[str, Descriptor] = {}
-        self._links: dict[str, str] = {}
         self._layers: dict[str, LayerState] = {}
         self._began_s = time.time()
 
@@ -135,13 +134,11 @@ class Load:
 
     def _receive(self, member: Member) -> None:
         name = member.name
-        if len(self._blobs) + len(self._links) >= _FILES_LIMIT:
+        if len(self._blobs) >= _FILES_LIMIT:
             raise ArchiveError(f"the archive has more than {_FILES_LIMIT} files")
         if name in self._blobs or name in self._lists:
             raise ArchiveError(f"{quote(name)} is in the archive twice")
-        if member.link:
-            self._links[name] = member.link
-        elif name not in archive.LISTS:
+        if name not in archive.LISTS:
             self._blobs[name] = self._add(member)
         elif member.size_bytes <= store.DOCUMENT_LIMIT_BYTES:
             self._lists[name] = b"".join(member.pieces)
@@ -177,8 +174,24 @@ class Load:
             if self.folder and size_bytes > (free_bytes := shutil.disk_usage(self.folder).free):
                 sizes = format_bytes(size_bytes), format_bytes(free_bytes)
                 raise ArchiveError(f"{quote(name)} has {sizes[0]}, but only {sizes[1]} are free")
+        request = partial(content_pb2.WriteContentRequest, ref=f"layer-{name}", total=size_bytes)
+        failures: list[Exception] = []
         try:
-            for answer in self._sent(member, f"layer-{name}", expected):
+            offset = self._begin(request(expected=expected))
+
+            def requests() -> Iterator[content_pb2.WriteContentRequest]:
+                at = skipped = offset
+                try:
+                    for piece in member.pieces:
+                        data, skipped = bytes(piece[skipped:]), max(skipped - len(piece), 0)
+                        if data:
+                            yield request(action=content_pb2.WRITE, offset=at, data=data)
+                        at += len(data)
+                    yield request(action=content_pb2.COMMIT, offset=at, expected=expected)
+                except Exception as exc:  # gRPC, which reads in another thread, would hide it
+                    failures.append(exc)
+
+            for answer in self.client.write(requests(), lease=self._lease):
                 digest = answer.digest
                 self._show(name, size_bytes, Phase.DOWNLOADING, answer.offset)
         except FailedPrecondition as exc:
@@ -186,31 +199,9 @@ class Load:
         except AlreadyExists:
             # It had no name, or somebody else has written it meanwhile.
             self._holds(digest, size_bytes)
-        return digest
-
-    def _sent(
-        self, member: Member, ref: str, expected: str
-    ) -> Iterator[content_pb2.WriteContentResponse]:
-        """Begin or continue an ingest, send the rest of it, and yield containerd's answers."""
-        request = partial(content_pb2.WriteContentRequest, ref=ref, total=member.size_bytes)
-        failures: list[Exception] = []
-
-        def requests() -> Iterator[content_pb2.WriteContentRequest]:
-            at = skipped = offset
-            try:
-                for piece in member.pieces:
-                    data, skipped = bytes(piece[skipped:]), max(skipped - len(piece), 0)
-                    if data:
-                        yield request(action=content_pb2.WRITE, offset=at, data=data)
-                    at += len(data)
-                yield request(action=content_pb2.COMMIT, offset=at, expected=expected)
-            except Exception as exc:  # gRPC, which reads in another thread, would hide it
-                failures.append(exc)
-
-        offset = self._begin(request(expected=expected))
-        yield from self.client.write(requests(), lease=self._lease)
         if failures:
             raise failures[0]
+        return digest
 
     def _begin(self, status: content_pb2.WriteContentRequest) -> int:
         """Return where an ingest goes on, once nobody else writes it, such as a pull."""
@@ -258,7 +249,6 @@ class Load:
         return Root(written._replace(media_type=archive.MANIFEST), image.names)
 
     def _blob(self, name: str) -> Descriptor:
-        name = self._links.get(name, name)
         if name not in self._blobs:
             raise ArchiveError(f"{quote(name)} is missing from the archive")
         return self._blobs[name]

@@ -27,13 +27,9 @@ from pycrictl._proto import cri_pb2
 from pycrictl.base import noderoot
 from pycrictl.base.errors import ConfigError, reason_of
 from pycrictl.base.foreign import mapping, mappings, parse, parsed, text, texts
-from pycrictl.base.processes import environ_of
 from pycrictl.base.units import escape, quote
-from pycrictl.node.kubelet import Kubelet, find_kubelet, read_document
+from pycrictl.node.kubelet import find_kubelet, read_document
 from pycrictl.pulls.reference import DEFAULT_HOST, Reference
-
-_PROGRAM_S: Final = 60.0
-"""Time limit of a credential helper or plugin; the kubelet's."""
 
 _SECRET_CHARS: Final = 1 << 20
 _DOCKER_HUB: Final = "https://index.docker.io/v1/"
@@ -143,7 +139,7 @@ class Keyring:
         for name in self._files:
             if os.path.isdir(noderoot.given(name)):
                 name = f"{name}/config.json"
-            yield login_in(noderoot.given(name), name, reference, is_given=True)
+            yield login_in(noderoot.given(name), name, reference)
         if self._of_node:
             try:
                 yield from _of_kubelet(reference)
@@ -151,35 +147,27 @@ class Keyring:
                 self._warn(exc.message)
 
 
-def login_in(
-    path: str, name: str, reference: Reference, *, is_given: bool = False, runs_helpers: bool = True
-) -> Login | None:
-    """Return the login for an image in a file.
+def login_in(path: str, name: str, reference: Reference) -> Login | None:
+    """Return the login for an image in a file, or of a credential helper that the file names.
 
     Args:
         path: the file, as this process sees it.
         name: its name for people.
-        is_given: the user named it, so it must be readable.
-        runs_helpers: it may name credential helpers (docker/docker-credential-helpers), which the
-            kubelet's must not.
 
     Raises:
-        ConfigError: what a user has to know of the file, or of a helper that it names.
+        ConfigError: the file, or a helper (docker/docker-credential-helpers), is broken.
     """
     try:
         document = mapping(parse(noderoot.read_named(path)))
     except (OSError, ValueError) as exc:
-        if not is_given:
-            return None
         reason = reason_of(exc)
         raise ConfigError(f"cannot read {quote(name, 4096)}: {reason}") from None
     helpers = mapping(document.get("credHelpers"))
     key = fitting(helpers, reference)
-    helper = text(helpers.get(key)) or text(document.get("credsStore"))
-    if helper and runs_helpers:
+    if helper := text(helpers.get(key)) or text(document.get("credsStore")):
         program = f"docker-credential-{helper}"
         server = key or (_DOCKER_HUB if reference.host == DEFAULT_HOST else reference.host)
-        answer = _answer(f"the credential helper {quote(program)}", [program, "get"], server)
+        answer = ask_program(f"the credential helper {quote(program)}", [program, "get"], server)
         username, secret = (text(answer.get(key), _SECRET_CHARS) for key in ("Username", "Secret"))
         entry = {"username": username, "password": secret}
         if username == "<token>":
@@ -197,19 +185,28 @@ def _login(auths: Mapping[str, Any], origin: str, reference: Reference) -> Login
     return None if credentials is None else Login(credentials, origin)
 
 
-def _answer(
-    what: str, words: Sequence[str], question: str, environ: Mapping[str, str] | None = None
+def ask_program(
+    what: str,
+    words: Sequence[str],
+    question: str,
+    environ: Mapping[str, str] | None = None,
+    *,
+    timeout_s: float = 60.0,
 ) -> dict[str, Any]:
     """Ask a program that knows credentials; return its JSON object, empty if it knows none.
+
+    The time limit is the kubelet's for its plugins.
 
     Raises:
         ConfigError: it cannot be run, is late, or fails.
     """
     try:
         done = subprocess.run(
-            words, input=question.encode(), capture_output=True, timeout=_PROGRAM_S, env=environ
+            words, input=question.encode(), capture_output=True, timeout=timeout_s, env=environ
         )
-    except (OSError, ValueError, subprocess.TimeoutExpired) as exc:
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"{what} did not answer within {timeout_s:g} s") from None
+    except (OSError, ValueError) as exc:
         raise ConfigError(f"{what} cannot be run: {escape(reason_of(exc))}") from None
     said = (done.stderr or done.stdout).decode(errors="replace").strip().partition("\n")[0]
     if done.returncode and "credentials not found" not in said.lower():  # a helper's words
@@ -220,12 +217,9 @@ def _answer(
 def _of_kubelet(reference: Reference) -> Iterator[Login | None]:
     """Yield what the kubelet has for an image; raise ConfigError if its plugins are broken."""
     kubelet = find_kubelet(Path(noderoot.directory()))
-    environ = environ_of(kubelet.pid)
-    folders = [kubelet.root_dir or _KUBELET_ROOT, f"{environ.get('HOME', '')}/.docker", "/.docker"]
-    for path in (f"{folder}/config.json" for folder in folders):
-        if os.path.exists(local := noderoot.locate(path)):
-            yield login_in(local, path, reference, runs_helpers=False)
-            break  # the kubelet reads the first
+    path = f"{kubelet.root_dir or _KUBELET_ROOT}/config.json"
+    if os.path.exists(local := noderoot.locate(path)):
+        yield login_in(local, path, reference)
     config = Path(kubelet.provider_config)
     if not (kubelet.provider_config and kubelet.provider_bin_dir) or noderoot.directory() != "/":
         return  # plugins run on the node itself only
@@ -240,12 +234,10 @@ def _of_kubelet(reference: Reference) -> Iterator[Login | None]:
             # Those that need the token of a service account are left out.
             needs_token = bool(mapping(provider.get("tokenAttributes")))
             if not needs_token and fitting(texts(provider.get("matchImages")), reference):
-                yield _of_plugin(kubelet, provider, reference, environ)
+                yield _of_plugin(kubelet.provider_bin_dir, provider, reference)
 
 
-def _of_plugin(
-    kubelet: Kubelet, provider: Mapping[str, Any], reference: Reference, environ: Mapping[str, str]
-) -> Login | None:
+def _of_plugin(folder: str, provider: Mapping[str, Any], reference: Reference) -> Login | None:
     """Ask a plugin, whose response may hold for other images too."""
     name = text(provider.get("name"))
     question = {
@@ -255,7 +247,9 @@ def _of_plugin(
     }
     variables = mappings(provider.get("env"))
     own = {text(variable.get("name")): text(variable.get("value")) for variable in variables}
-    words = [f"{kubelet.provider_bin_dir}/{name}", *texts(provider.get("args"))]
-    origin = f"the kubelet's plugin {name}"
-    answer = _answer(origin, words, json.dumps(question), {**os.environ, **environ, **own})
+    words, origin = (
+        [f"{folder}/{name}", *texts(provider.get("args"))],
+        f"the kubelet's plugin {name}",
+    )
+    answer = ask_program(origin, words, json.dumps(question), {**os.environ, **own})
     return _login(mapping(answer.get("auth")), origin, reference)

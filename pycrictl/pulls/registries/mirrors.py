@@ -5,9 +5,10 @@ They come from its process and its files: mirrors first, in their order, and HTT
 containerd: ``hosts.toml`` by ``config_path``, else ``registry.mirrors``. Both are settings of its
 CRI plugin; with a ``config_path``, containerd ignores the rest.
 
-CRI-O: containers-registries.conf(5) and its drop-ins, containers-certs.d(5). Not supported: aliases
-of short names, prefixes with a tag or digest, ``SSL_CERT_DIR``, and files of root's own below
-``$HOME/.config``.
+CRI-O: containers-registries.conf(5) and its drop-ins, containers-certs.d(5).
+
+Not supported: credentials and headers in containerd's configuration; in CRI-O's, aliases of short
+names, prefixes with a wildcard, a tag or a digest, and crio.conf(5).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -29,7 +30,7 @@ from pycrictl.base.foreign import mapping, mappings, text, texts
 from pycrictl.base.processes import command_line, environ_of, flags_in
 from pycrictl.base.units import escape
 from pycrictl.pulls.reference import DEFAULT_HOST, Reference, parse
-from pycrictl.pulls.registries.credentials import Login, credentials_in, login_in
+from pycrictl.pulls.registries.credentials import Login, login_in
 from pycrictl.runtime.containerd.daemon import (
     CriSettings,
     config_path,
@@ -51,13 +52,11 @@ class Endpoint:
         host: its name and port, as in a URL.
         path: the root of its API, such as ``/v2``.
         repository: the repository's name there; empty if only the server is known.
-        prefix: what that name begins with for every repository of the registry; or empty.
         schemes: how it may be reached, in the order to be tried.
         is_mirror: it serves another registry's images.
         verifies: its certificate must be trusted.
         authorities: files of certificates (PEM) to trust beside the system's.
         identities: files of a client certificate and of its key; the key may be in the former.
-        headers: sent with each request.
         namespace: the mirrored registry, sent as the argument ``ns`` (containerd); or empty.
         has_tags: it may be asked what a tag means, not only for digests.
         origin: the node's file that names it; empty for the registry itself.
@@ -66,21 +65,18 @@ class Endpoint:
     host: str
     path: str = "/v2"
     repository: str = ""
-    prefix: str = ""
     schemes: tuple[Scheme, ...] = ("https",)
     is_mirror: bool = False
     verifies: bool = True
     authorities: tuple[str, ...] = ()
     identities: tuple[tuple[str, str], ...] = ()
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     namespace: str = ""
     has_tags: bool = True
     origin: str = ""
 
     def url(self, scheme: Scheme | None = None) -> str:
         """Return its address for people, without ``/v2``; the first scheme if none is given."""
-        place = f"/{self.prefix}" if self.prefix else ""
-        return f"{scheme or self.schemes[0]}://{self.host}{self.path.removesuffix('/v2')}{place}"
+        return f"{scheme or self.schemes[0]}://{self.host}{self.path.removesuffix('/v2')}"
 
 
 def server_of(host: str) -> str:
@@ -99,8 +95,7 @@ def own_endpoint(reference: Reference) -> Endpoint:
 def is_loopback(host: str) -> bool:
     """Return whether HOST or HOST:PORT is a name or an address of this machine's loopback."""
     name = urlsplit(f"//{host}").hostname or ""
-    address = _address(name)
-    return name == "localhost" or (address is not None and address.is_loopback)
+    return name in ("localhost", "::1") or name.startswith("127.")
 
 
 def certificates_in(folder: Path) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
@@ -173,40 +168,21 @@ class RegistryAccess:
 
 
 def _is_exception(entry: str, host: str, port: int) -> bool:
-    """Return whether an entry of ``NO_PROXY`` matches: ``*``, CIDR, or an address or domain[:PORT].
+    """Return whether an entry of ``NO_PROXY`` matches: ``*``, CIDR, an address or domain[:PORT].
 
     ``example.com`` also means its subdomains; ``.example.com`` and ``*.example.com`` only those.
     """
-    address = _address(host)
-    if entry == "*":
-        return True
-    if "/" in entry:
-        try:
-            return address is not None and address in ipaddress.ip_network(entry, strict=False)
-        except ValueError:
-            return False
-    if _address(entry.strip("[]")) is None:
-        entry, colon, number = entry.rpartition(":") if ":" in entry else (entry, "", "")
-        if colon and number != str(port):
-            return False
-    entry = entry.strip("[]").removeprefix("*")
-    if address is not None:
-        return address == _address(entry)
-    return host == entry or host.endswith(entry if entry.startswith(".") else f".{entry}")
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
+    with suppress(ValueError):
+        return ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False)
+    name = entry.removesuffix(f":{port}").removeprefix("*")
+    domain = name if name.startswith(".") else f".{name}"
+    return entry == "*" or name.strip("[]") == host or host.endswith(domain)
 
 
 _BUNDLES: Final = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
-    "/etc/pki/tls/cacert.pem",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
@@ -271,7 +247,6 @@ class ContainerdAccess(RegistryAccess):
         **more: str,
     ) -> None:
         super().__init__(environ, **more)
-        self._version = version
         self._registry = mapping(settings.table.get("registry"))
         self._origin = settings.registry_origin
         path = text(self._registry.get("config_path"))
@@ -289,21 +264,12 @@ class ContainerdAccess(RegistryAccess):
             return [endpoint for endpoint in endpoints if endpoint.has_tags]
         return endpoints
 
-    def login_for(
-        self, endpoint: Endpoint, reference: Reference, given: Login | None
-    ) -> Login | None:
-        """Return the pull's, which containerd sends to mirrors too, or those of its settings."""
-        own = credentials_in(mapping(self._registry, "configs", endpoint.host, "auth"))
-        return given or (Login(own, self._origin) if own else None)
-
     def _of_folders(self, reference: Reference) -> list[Endpoint]:
         own = own_endpoint(reference)
         if (folder := self._folder_of(reference.host)) is None:
             return [own]
         file = folder / "hosts.toml"
         document = read_document(noderoot.locate(str(file)))
-        if self._version < (1, 7):  # reads nothing else outside of the tables of hosts
-            document = {key: document[key] for key in ("server", "host") if key in document}
         if not document:
             pair = certificates_in(Path(noderoot.locate(str(folder))))
             return [replace(own, authorities=pair[0], identities=pair[1])]
@@ -333,13 +299,13 @@ class ContainerdAccess(RegistryAccess):
         host, own = reference.host, own_endpoint(reference)
         mirrors = mapping(self._registry.get("mirrors"))
         urls = texts(mapping(mirrors.get(host, mirrors.get("*"))).get("endpoint"))
-        schemes: tuple[Scheme, ...] = ("http",) if is_loopback(host) else ("https",)
-        endpoints = [
-            _at(url, reference, {"override_path": bool(urlsplit(url).path)})
-            for url in (url if "://" in url else f"{_default_scheme(url)}://{url}" for url in urls)
-        ]
+        endpoints = []
+        for url in urls:
+            if "://" not in url:
+                url = f"{'http' if is_loopback(url.partition('/')[0]) else 'https'}://{url}"
+            endpoints.append(_at(url, reference, {"override_path": bool(urlsplit(url).path)}))
         if all(endpoint.host != host for endpoint in endpoints):
-            endpoints.append(replace(own, schemes=schemes))
+            endpoints.append(replace(own, schemes=own.schemes[:1]))
         return [
             replace(self._with_tls(endpoint), origin=self._origin if endpoint.is_mirror else "")
             for endpoint in endpoints
@@ -347,11 +313,10 @@ class ContainerdAccess(RegistryAccess):
 
     def _with_tls(self, endpoint: Endpoint) -> Endpoint:
         tls = mapping(self._registry, "configs", endpoint.host, "tls")
-        pair = text(tls.get("cert_file")), text(tls.get("key_file"))
         settings = {
             "skip_verify": tls.get("insecure_skip_verify"),
-            "ca": text(tls.get("ca_file")),
-            "client": [list(pair)] if pair[0] else [],
+            "ca": tls.get("ca_file"),
+            "client": [[tls.get("cert_file"), tls.get("key_file")]],
         }
         return _configured(endpoint, settings, Path("/"))
 
@@ -380,34 +345,30 @@ def _configured(endpoint: Endpoint, settings: Mapping[str, Any], folder: Path) -
     def local(name: str) -> str:
         return noderoot.locate(str(folder / name)) if name else ""
 
-    ca, client = settings.get("ca"), settings.get("client")
-    pairs = [client] if isinstance(client, str) else client if isinstance(client, list) else []
-    identities = [(pair, "") if isinstance(pair, str) else tuple(texts(pair)) for pair in pairs]
-    headers = {
-        name: text(value[0] if isinstance(value, list) and value else value)
-        for name, value in mapping(settings.get("header")).items()
-    }
+    clients = ([*texts(_list(item)), "", ""] for item in _list(settings.get("client")))
     skips = settings.get("skip_verify")
     return replace(
         endpoint,
         verifies=endpoint.verifies if skips is None else skips is not True,
-        authorities=tuple(
-            local(name) for name in texts(ca if isinstance(ca, list) else [ca]) if name
-        ),
-        identities=tuple((local(pair[0]), local(pair[1])) for pair in identities if len(pair) == 2),
-        headers=headers,
+        authorities=tuple(map(local, filter(None, texts(_list(settings.get("ca")))))),
+        identities=tuple((local(pair[0]), local(pair[1])) for pair in clients if pair[0]),
         has_tags="resolve" in (texts(settings.get("capabilities")) or ["resolve"]),
     )
 
 
-def _default_scheme(host: str) -> str:
-    return "http" if is_loopback(host.partition("/")[0]) else "https"
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 # CRI-O
 
 REGISTRIES_CONF: Final = "/etc/containers/registries.conf"
 _CERTIFICATES: Final = ("/etc/containers/certs.d", "/etc/docker/certs.d")
+_AUTH_FILES: Final = (
+    "/run/containers/0/auth.json",
+    "/root/.config/containers/auth.json",
+    "/root/.docker/config.json",
+)
 
 
 class CrioAccess(RegistryAccess):
@@ -418,21 +379,10 @@ class CrioAccess(RegistryAccess):
     ) -> None:
         super().__init__(environ, **more)
         self._root = root
-        home = environ.get("HOME") or "/root"
-
-        def given(name: str) -> str:
-            return flags.get(name) or environ.get(f"CONTAINER_{name.replace('-', '_').upper()}", "")
-
-        self._main = given("registries-conf") or REGISTRIES_CONF
-        self._folder = given("registries-conf-dir") or f"{REGISTRIES_CONF}.d"
-        self._auth_files = [
-            f"{environ.get('XDG_RUNTIME_DIR') or '/run'}/containers/auth.json",
-            "/run/containers/0/auth.json",
-            f"{home}/.config/containers/auth.json",
-            f"{home}/.docker/config.json",
-        ]
-        if named := given("global-auth-file") or self._global_auth_file(flags):
-            self._auth_files = [named]
+        self._main = flags.get("registries-conf") or REGISTRIES_CONF
+        self._folder = flags.get("registries-conf-dir") or f"{REGISTRIES_CONF}.d"
+        named = flags.get("global-auth-file")
+        self._auth_files = [named] if named else _AUTH_FILES
 
     def meanings(self, text: str) -> list[Reference]:
         reference = parse(text)
@@ -452,20 +402,20 @@ class CrioAccess(RegistryAccess):
             for document, file in self._documents()
             for table in mappings(document.get("registry"))
         }
-        fitting = [prefix for prefix in tables if prefix and _end_of(prefix, name)]
+        fitting = [prefix for prefix in tables if prefix and _is_below(name, prefix)]
         if not fitting:
-            return [self._endpoint(name, "", {})]
+            return [self._endpoint(name, {})]
         prefix = max(fitting, key=len)
         table, file = tables[prefix]
-        end = _end_of(prefix, name)
-        rest = name[end:]
+        rest = name[len(prefix) :]
         endpoints = [
-            replace(self._endpoint(text(item.get("location")), rest, item), is_mirror=True)
+            replace(self._endpoint(f"{text(item.get('location'))}{rest}", item), is_mirror=True)
             for item in mappings(table.get("mirror"))
             if _serves(item, table, is_by_digest=bool(reference.digest))
         ]
         if table.get("blocked") is not True:
-            endpoints.append(self._endpoint(text(table.get("location")) or name[:end], rest, table))
+            location = text(table.get("location")) or prefix
+            endpoints.append(self._endpoint(f"{location}{rest}", table))
         return [replace(item, origin=file) for item in endpoints]
 
     def login_for(
@@ -482,25 +432,13 @@ class CrioAccess(RegistryAccess):
                     return login
         return None
 
-    def _global_auth_file(self, flags: Mapping[str, str]) -> str:
-        """Return ``global_auth_file`` of crio.conf(5); empty if it is not set."""
-        folder = flags.get("config-dir") or flags.get("d") or "/etc/crio/crio.conf.d"
-        main = flags.get("config") or flags.get("c") or "/etc/crio/crio.conf"
-        tables = [
-            mapping(read_document(self._local(file)), "crio", "image")
-            for file in (main, *self._in(folder))
-        ]
-        named = [text(table.get("global_auth_file")) for table in tables]
-        return next(filter(None, reversed(named)), "")
-
-    def _endpoint(self, location: str, rest: str, settings: Mapping[str, Any]) -> Endpoint:
-        host, _, repository = f"{location}{rest}".partition("/")
+    def _endpoint(self, name: str, settings: Mapping[str, Any]) -> Endpoint:
+        host, _, repository = name.partition("/")
         pairs = [certificates_in(Path(self._local(f"{folder}/{host}"))) for folder in _CERTIFICATES]
         is_insecure = settings.get("insecure") is True
         return Endpoint(
             server_of(host),
             repository=repository,
-            prefix=location.partition("/")[2] if rest else "",
             schemes=("https", "http") if is_insecure else ("https",),
             verifies=not is_insecure,
             authorities=tuple(file for authorities, _ in pairs for file in authorities),
@@ -522,14 +460,9 @@ class CrioAccess(RegistryAccess):
         return noderoot.below(self._root, path) if self._root else path
 
 
-def _end_of(prefix: str, name: str) -> int:
-    """Return where a prefix, perhaps ``*.DOMAIN``, ends in HOST[/PATH]; 0 if it does not match."""
-    if prefix.startswith("*."):
-        start = name.partition("/")[0].find(prefix[1:])
-        end = start + len(prefix) - 1 if start >= 0 else 0
-    else:
-        end = len(prefix) if name.startswith(prefix) else 0
-    return end if name[end : end + 1] in ("", "/", ":") else 0
+def _is_below(name: str, prefix: str) -> bool:
+    """Return whether HOST[/PATH] is a prefix or below it."""
+    return name.startswith(prefix) and name[len(prefix) : len(prefix) + 1] in ("", "/", ":")
 
 
 def _serves(mirror: Mapping[str, Any], table: Mapping[str, Any], *, is_by_digest: bool) -> bool:

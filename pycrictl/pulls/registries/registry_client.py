@@ -133,7 +133,7 @@ class RegistryClient:
         endpoint = self.endpoint
         where = target if target.startswith("/") else f"/{endpoint.repository}/{target}"
         query = f"?{urlencode({'ns': endpoint.namespace})}" if endpoint.namespace else ""
-        headers = {**endpoint.headers, **_authorized(self._authorization)}
+        headers = _authorized(self._authorization)
         schemes = endpoint.schemes if self._scheme is None else (self._scheme,)
         for scheme in schemes:
             url = f"{scheme}://{endpoint.host}{endpoint.path}{where}{query}"

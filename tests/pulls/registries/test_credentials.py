@@ -19,6 +19,7 @@ from pycrictl.pulls.registries.credentials import (
     Credentials,
     Keyring,
     Login,
+    ask_program,
     credentials_of,
     fitting,
     login_in,
@@ -87,7 +88,6 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, content: str | None, said: s
         path.write_text(content)
     with pytest.raises(ConfigError, match=said):
         Keyring([str(path)], pytest.fail).find(IMAGE)
-    assert login_in(str(path), "c", IMAGE) is None
 
 
 HELPER = """#!/bin/sh
@@ -148,33 +148,28 @@ def test_a_helper_that_fails(tmp_path: Path, helper: str, name: str, said: str) 
     assert said in caught.value.message
 
 
-def test_the_kubelets_file_runs_no_helpers(tmp_path: Path, helper: str) -> None:
-    document = {"credsStore": helper, "auths": {"r.test": {"username": "k", "password": "p"}}}
-    login = login_in(write(tmp_path / "c.json", document), "c", IMAGE, runs_helpers=False)
-    assert login == Login(Credentials("k", "p"), "c")
+def test_a_program_that_does_not_answer() -> None:
+    with pytest.raises(ConfigError, match="did not answer within"):
+        ask_program("the helper", ["sleep", "60"], "r.test", timeout_s=0.1)
 
 
 # CRI-O
 
 
 @pytest.mark.parametrize(
-    ("flags", "environ", "file", "is_used"),
+    ("flags", "file", "is_used"),
     [
-        ({}, {}, "/run/containers/0/auth.json", True),
-        ({}, {}, "/root/.config/containers/auth.json", True),
-        ({}, {"HOME": "/h"}, "/h/.docker/config.json", True),
-        ({"global-auth-file": "/g.json"}, {}, "/g.json", True),
-        ({"global-auth-file": "/g.json"}, {}, "/run/containers/0/auth.json", False),
-        ({}, {"CONTAINER_GLOBAL_AUTH_FILE": "/g.json"}, "/g.json", True),
-        ({"config-dir": "/conf.d"}, {}, "/of-conf.json", True),
+        ({}, "/run/containers/0/auth.json", True),
+        ({}, "/root/.docker/config.json", True),
+        ({"global-auth-file": "/g.json"}, "/g.json", True),
+        ({"global-auth-file": "/g.json"}, "/run/containers/0/auth.json", False),
     ],
 )
 def test_the_logins_of_crio(
-    tmp_path: Path, flags: dict[str, str], environ: dict[str, str], file: str, is_used: bool
+    tmp_path: Path, flags: dict[str, str], file: str, is_used: bool
 ) -> None:
-    write(tmp_path / "conf.d/1.conf", '[crio.image]\nglobal_auth_file = "/of-conf.json"\n')
     write(tmp_path / file.lstrip("/"), {"auths": {"r.test": AUTH}})
-    access = CrioAccess(flags, environ, str(tmp_path))
+    access = CrioAccess(flags, {}, str(tmp_path))
     (own,) = access.endpoints(IMAGE)
     assert access.login_for(own, IMAGE, None) == (Login(ME, file) if is_used else None)
     given = Login(Credentials("you"), "")
@@ -219,12 +214,9 @@ def test_the_kubelet_of_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "--root-dir=/k --image-credential-provider-config /p --image-credential-provider-bin-dir=/b"
     )
     run_program(tmp_path, 7, "kubelet", *words.split())
-    (tmp_path / "proc/7/environ").write_bytes(b"HOME=/home\0")
     (tmp_path / "etc").mkdir()
     (tmp_path / "proc/self").mkdir()
     monkeypatch.setattr(noderoot, "_root", str(tmp_path))
-    write(tmp_path / "home/.docker/config.json", auths("home"))
-    assert user_of(Keyring([], pytest.fail, of_node=True)) == "home"
     write(tmp_path / "k/config.json", auths("root"))
     assert user_of(Keyring([], pytest.fail, of_node=True)) == "root"
     # Plugins run on the node itself only.
@@ -240,7 +232,7 @@ case "$MODE" in
   *) cat <<END
 {{"kind": "CredentialProviderResponse", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
  "cacheKeyType": "$1", "cacheDuration": "0s",
- "auth": {{"*.test": {{"username": "$MODE$HOME", "password": "hush"}}}}}}
+ "auth": {{"*.test": {{"username": "$MODE", "password": "hush"}}}}}}
 END
 esac
 """
@@ -262,8 +254,6 @@ class Plugins:
             provider_bin_dir=str(program.parent),
         )
         monkeypatch.setattr(credentials, "find_kubelet", lambda root: kubelet)
-        environ = {"HOME": "/@home", "PATH": "/usr/bin:/bin"}
-        monkeypatch.setattr(credentials, "environ_of", lambda pid: environ)
         self.configure()
         self.keyring = Keyring([], self.warnings.append, of_node=True)
 
@@ -289,7 +279,7 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plugins:
 
 
 def test_a_plugin_is_asked_once_for_a_repository(plugins: Plugins) -> None:
-    login = Login(Credentials("me/@home", "hush"), "the kubelet's plugin ecr")
+    login = Login(Credentials("me", "hush"), "the kubelet's plugin ecr")
     assert plugins.keyring.find(IMAGE) == plugins.keyring.find(parse("r.test/a:2")) == login
     assert plugins.runs() == 1
     assert json.loads(Path(f"{plugins.log}.request").read_text()) == {
