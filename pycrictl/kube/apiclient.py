@@ -170,14 +170,9 @@ class ApiClient:
 
         credential, context = self._server.current()
         headers = headers_for(credential, method, has_body=document is not None)
-        # Verification is off only if so configured, so there is no need to warn.
-        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         try:
-            with urllib3.PoolManager(
-                ssl_context=context,
-                server_hostname=credential.server_name or None,
-                timeout=urllib3.Timeout(total=self._timeout_s),
-            ) as pool:
+            timeout = urllib3.Timeout(total=self._timeout_s)
+            with urllib3.PoolManager(ssl_context=context, timeout=timeout) as pool:
                 answer = pool.request(
                     method,
                     credential.server.rstrip("/") + target,
@@ -263,9 +258,7 @@ def _check_server(server: str) -> None:
 
 def _tls_context(credential: Credential) -> ssl.SSLContext:
     try:
-        context = client_context(
-            verifies=not credential.is_unverified, ca_data=credential.authority or None
-        )
+        context = client_context(ca_data=credential.authority or None)
         if credential.certificate:
             load_pair(context, credential.certificate.encode(), credential.key.encode())
     except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError

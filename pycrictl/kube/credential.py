@@ -2,30 +2,20 @@
 
 The kubelet's kubeconfig is taken from the flags of the running kubelet, else from one of the paths
 that distributions use. A credential is kept in memory and never shown.
-
-Nodes in clouds have kubeconfigs whose user is a program (``exec``, client-go's plugins): the
-kubelet authenticates with the machine's own identity. The program is named in a file owned by root,
-and is run as the kubelet runs it: without a terminal, with ``KUBERNETES_EXEC_INFO``
-(client.authentication.k8s.io/v1). Its standard error is not shown, as it may contain anything.
 """
 
 from __future__ import annotations
 
 import base64
-import json
-import os
-import signal
-import subprocess
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pycrictl.base import config
 from pycrictl.base.errors import ConfigError, reason_of
-from pycrictl.base.foreign import mapping, mappings, parsed, text, texts
-from pycrictl.base.units import format_duration, quote
+from pycrictl.base.foreign import mappings, text
+from pycrictl.base.units import quote
 from pycrictl.node.kubelet import (
     ROOT,
     Kubelet,
@@ -46,7 +36,6 @@ KUBECONFIGS: Final = (
 )
 """kubeadm; kOps and clouds; k3s; rke2; k0s; microk8s."""
 
-PLUGIN_S: Final = 5.0
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 _MAX_CHARS: Final = 1 << 20
@@ -60,7 +49,6 @@ class Credential:
         node: the host's name, or that which a pod is told; see ``ApiClient.node``.
         origin: path of the kubeconfig, or of the folder of a pod's service account.
         server: ``https://HOST[:PORT][/PREFIX]``.
-        server_name: required name in the server's certificate; empty for the host name.
         authority: PEM of the server's CAs; empty for the system's.
         certificate, key: PEM of the client; empty if there is a token.
     """
@@ -68,22 +56,16 @@ class Credential:
     origin: str
     node: str
     server: str
-    server_name: str = ""
     authority: str = field(default="", repr=False)
     certificate: str = field(default="", repr=False)
     key: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
-    is_unverified: bool = False
 
 
-def find_credential(
-    root: Path = ROOT, kubelet: Kubelet | None = None, *, timeout_s: float = PLUGIN_S
-) -> Credential:
+def find_credential(root: Path = ROOT, kubelet: Kubelet | None = None) -> Credential:
     """Return the credential of this node's kubelet.
 
-    Args:
-        kubelet: the running kubelet; None to search for it.
-        timeout_s: limit of a program that prints the credential (``exec``).
+    ``kubelet`` is the running one; None to search for it.
     """
     kubelet = kubelet or find_kubelet(root)
     for path in filter(None, (kubelet.kubeconfig, *KUBECONFIGS)):
@@ -93,16 +75,16 @@ def find_credential(
             continue
         except OSError as exc:
             raise _unreadable(path, exc) from None
-        return _credential(path, document, root, host_name(kubelet), timeout_s)
+        return _credential(path, document, root, host_name(kubelet))
     raise ConfigError("no kubeconfig of a kubelet was found")
 
 
-def read_kubeconfig(path: str, *, timeout_s: float = PLUGIN_S) -> Credential:
+def read_kubeconfig(path: str) -> Credential:
     try:
         document = parse_document(path, config.read_text(path))
     except OSError as exc:
         raise _unreadable(path, exc) from None
-    return _credential(path, document, ROOT, host_name(Kubelet()), timeout_s)
+    return _credential(path, document, ROOT, host_name(Kubelet()))
 
 
 def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Credential:
@@ -130,9 +112,7 @@ def own_namespace(folder: Path = SERVICE_ACCOUNT) -> str:
         return ""
 
 
-def _credential(
-    path: str, document: dict[str, Any], root: Path, host: str, timeout_s: float
-) -> Credential:
+def _credential(path: str, document: dict[str, Any], root: Path, host: str) -> Credential:
     """Return the credential for the current context of a kubeconfig (``v1 Config``)."""
     context = _chosen(document, "context", document.get("current-context"))
     cluster = _chosen(document, "cluster", context.get("cluster"))
@@ -154,21 +134,16 @@ def _credential(
     token = text(user.get("token"), _MAX_CHARS)
     token = token or _content(folder, root, user.get("tokenFile")).strip()
     if not (certificate and key) and not token:
-        if not (plugin := mapping(user.get("exec"))):
-            raise ConfigError(f"the user of {name} has no credential")
-        if root != ROOT:  # its program belongs to the node's own file system
-            raise ConfigError(f"the user of {name} gets its credential from a program of the node")
-        token, certificate, key = ask_plugin(plugin, folder, timeout_s)
+        is_by_program = " but a program (exec), which is not run" if "exec" in user else ""
+        raise ConfigError(f"the user of {name} has no certificate or token{is_by_program}")
     return Credential(
         origin=path,
         node=host,
         server=server,
-        server_name=text(cluster.get("tls-server-name")),
         authority=pem(cluster, "certificate-authority"),
         certificate=certificate if key else "",
         key=key if certificate else "",
         token=token,
-        is_unverified=cluster.get("insecure-skip-tls-verify") is True,
     )
 
 
@@ -195,75 +170,3 @@ def _chosen(document: dict[str, Any], kind: str, name: object) -> dict[str, Any]
 
 def _unreadable(path: str, exc: OSError) -> ConfigError:
     return ConfigError(f"cannot read {quote(path, 4096)}: {reason_of(exc)}")
-
-
-MAX_ARGUMENT_CHARS: Final = 128 * 1024
-"""The limit of execve(2) for one argument."""
-
-
-class Printed(NamedTuple):
-    """The printed credential: a token, or a client certificate with its key, in PEM."""
-
-    token: str = ""
-    certificate: str = ""
-    key: str = ""
-
-
-def ask_plugin(plugin: dict[str, Any], folder: Path, timeout_s: float) -> Printed:
-    """Run the program in ``exec`` of a kubeconfig's user, and return its credential.
-
-    ``folder`` is the kubeconfig's. Processes that the program leaves behind are killed, as is the
-    program itself after ``timeout_s``.
-    """
-    command = text(plugin.get("command"))
-    if not command:
-        raise ConfigError("the kubeconfig's exec names no command")
-    name = quote(command, 4096)
-    if "/" in command:
-        command = str(folder / command)
-    words = texts(plugin.get("args"), MAX_ARGUMENT_CHARS)
-    try:
-        process = subprocess.Popen(
-            [command, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **_variables(plugin)},
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as exc:
-        reason = reason_of(exc)
-        raise ConfigError(f"cannot run {name} for a credential: {reason}") from None
-    with process:
-        try:
-            content, _ = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            limit = format_duration(timeout_s)
-            raise ConfigError(f"{name} gave no credential within {limit}") from None
-        finally:
-            with suppress(ProcessLookupError):  # its child processes may still run
-                os.killpg(process.pid, signal.SIGKILL)
-    if process.returncode:
-        raise ConfigError(f"{name} gave no credential: it ended with {process.returncode}")
-    return _read(content, name)
-
-
-def _variables(plugin: dict[str, Any]) -> dict[str, str]:
-    info = {
-        "apiVersion": plugin.get("apiVersion"),
-        "kind": "ExecCredential",
-        "spec": {"interactive": False},
-    }
-    variables = {"KUBERNETES_EXEC_INFO": json.dumps(info)}
-    for variable in mappings(plugin.get("env")):
-        variables[str(variable.get("name"))] = str(variable.get("value"))
-    return variables
-
-
-def _read(content: bytes, name: str) -> Printed:
-    status = mapping(parsed(content).get("status"))
-    keys = ("token", "clientCertificateData", "clientKeyData")
-    printed = Printed(*(text(status.get(key), len(content)) for key in keys))
-    if not printed.token and not (printed.certificate and printed.key):
-        raise ConfigError(f"{name} printed no credential")
-    return printed

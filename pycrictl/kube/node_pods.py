@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from pathlib import Path
 from typing import Final
@@ -16,7 +15,7 @@ from pycrictl.kube.pods import Pod, list_pods
 from pycrictl.node.kubelet import ROOT
 
 REFRESH_S: Final = 5.0
-"""The age at which the list is refreshed in the background."""
+"""The age at which the list is refreshed."""
 
 
 class NodePods:
@@ -30,24 +29,21 @@ class NodePods:
         self, *, is_allowed: bool = True, root: Path = ROOT, timeout_s: float = TIMEOUT_S
     ) -> None:
         self.is_from_api = False
-        self._api = ApiClient(
-            lambda: find_credential(root, timeout_s=timeout_s), timeout_s=timeout_s
-        )
+        self._api = ApiClient(lambda: find_credential(root), timeout_s=timeout_s)
         self._pods: tuple[Pod, ...] = ()
         self._asked_at = 0.0
-        self._has_looked = not is_allowed
-        self._refreshing: threading.Thread | None = None
+        self._is_allowed = is_allowed
 
     def pods(self) -> tuple[Pod, ...]:
-        """Return the pods; an old list is refreshed in the background."""
-        if not self._has_looked:
-            self._has_looked = True
-            self._look()
-        elif self.is_from_api and time.monotonic() - self._asked_at >= REFRESH_S:
+        """Return the pods; a list that is too old is refreshed, or kept if that fails."""
+        age_s = time.monotonic() - self._asked_at
+        if self._is_allowed and (not self._asked_at or (self.is_from_api and age_s >= REFRESH_S)):
+            try:
+                self._pods = list_pods(self._api)
+                self.is_from_api = True
+            except PycrictlError as exc:  # for example, a token has just been renewed
+                _debug("the API server does not say which pods the node has: %s", exc.message)
             self._asked_at = time.monotonic()
-            if self._refreshing is None or not self._refreshing.is_alive():
-                self._refreshing = threading.Thread(target=self._refresh, daemon=True)
-                self._refreshing.start()
         return self._pods
 
     def find(self, namespace: str, name: str, uid: str = "") -> Pod | None:
@@ -65,21 +61,6 @@ class NodePods:
             except PycrictlError as exc:
                 _debug("the API server does not say how the node is: %s", exc.message)
         return None
-
-    def _look(self) -> None:
-        try:
-            self._pods = list_pods(self._api)
-        except PycrictlError as exc:
-            _debug("the API server does not say which pods the node has: %s", exc.message)
-        else:
-            self._asked_at = time.monotonic()
-            self.is_from_api = True
-
-    def _refresh(self) -> None:
-        try:
-            self._pods = list_pods(self._api)
-        except PycrictlError as exc:  # for example, a token has just been renewed
-            _debug("the API server's list of pods was not renewed: %s", exc.message)
 
 
 def _debug(text: str, *values: object) -> None:

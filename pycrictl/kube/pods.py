@@ -84,7 +84,7 @@ class Pod(NamedTuple):
         phase: empty for a pod that is not from the API server.
         images: in the order in which the kubelet pulls them.
         reason, message: why the kubelet ended it, such as ``Evicted``.
-        node, host_ip: empty until they are set.
+        node: empty until it is set.
         created: RFC 3339.
         container: name of the default container.
         status_s: when the kubelet last wrote the status (Unix time); 0 if it has not.
@@ -107,7 +107,6 @@ class Pod(NamedTuple):
     reason: str = ""
     message: str = ""
     node: str = ""
-    host_ip: str = ""
     created: str = ""
     container: str = ""
     status_s: float = 0.0
@@ -173,7 +172,6 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
         text(status.get("reason")),
         text(status.get("message")),
         text(spec.get("nodeName")),
-        text(status.get("hostIP")),
         text(metadata.get("creationTimestamp")),
         _default_container(metadata, spec),
         _status_s(metadata),

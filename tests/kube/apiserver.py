@@ -126,7 +126,7 @@ class ApiServer:
             (user if key.startswith("client") else cluster)[key] = value
         for key, value in changes.items():
             changed = key.replace("_", "-")
-            (cluster if changed in ("server", "tls-server-name") else user)[changed] = value
+            (cluster if changed == "server" else user)[changed] = value
         return {
             "apiVersion": "v1",
             "kind": "Config",

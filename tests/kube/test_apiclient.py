@@ -77,13 +77,6 @@ def test_the_servers_own_words(credential: Credential) -> None:
         client.get("/apis/none")
 
 
-def test_another_name_or_authority_of_the_server(credential: Credential, other: Credential) -> None:
-    named = replace(credential, server_name="node.test")
-    assert ApiClient(lambda: named).get("/api/v1/pods", SELECTOR)
-    unverified = replace(credential, authority=other.authority, is_unverified=True)
-    assert ApiClient(lambda: unverified).get("/api/v1/pods", SELECTOR)
-
-
 UNUSABLE = "^the kubelet's credential cannot be used: "
 REFUSED = r"^cannot reach the API server at https://127.0.0.1:"
 
@@ -91,7 +84,6 @@ REFUSED = r"^cannot reach the API server at https://127.0.0.1:"
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"server_name": "other.test"}, r"certificate of .* is not valid: Hostname mismatch"),
         ({"authority": "other"}, "is not valid: "),
         ({"certificate": "other", "key": "other"}, REFUSED),
         ({"certificate": "no"}, UNUSABLE),

@@ -103,7 +103,7 @@ def await_agent(cluster: Cluster) -> None:
     except AssertionError:
         logs = cluster.kubectl("logs", f"{NAME}-x", "-n", NAMESPACE)
         pytest.fail(f"{cluster.kubectl(*words).stdout}\n{logs.stdout}{logs.stderr}")
-    publish(cluster, {NODE: cluster.address_of(f"{NAME}-x", NAMESPACE)})
+    publish(cluster, {NODE: (cluster.address_of(f"{NAME}-x", NAMESPACE), True)})
 
 
 def remove_agent(cluster: Cluster) -> None:

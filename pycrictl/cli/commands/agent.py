@@ -87,7 +87,7 @@ def agent(
             "--peer-namespace",
             metavar="NAME",
             help="The namespace of the agents' Service, pycrictl-agent"
-            " (default: this pod's; none with --kubeconfig).",
+            " (default: this pod's, else pycrictl).",
         ),
     ] = "",
     admin_socket: AdminSocket = DEFAULT,
@@ -163,7 +163,7 @@ def agent(
         key_file=tls_key,
         peer_ca_file=peer_ca,
         peer_token_file=peer_token,
-        namespace=peer_namespace or ("" if kubeconfig else own_namespace()),
+        namespace=peer_namespace or own_namespace() or "pycrictl",
         writes_events=events,
         spool_dir=spool_dir,
         spool_limit_bytes=spool_size,

@@ -117,7 +117,6 @@ class AsyncApiClient:
                 data=None if document is None else json.dumps(document).encode(),
                 headers=headers_for(credential, method, has_body=document is not None),
                 ssl=context,
-                server_hostname=credential.server_name or None,
                 allow_redirects=False,
                 timeout=limit,
             ) as response:

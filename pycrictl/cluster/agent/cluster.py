@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Set
 from typing import Final, NamedTuple
 
 from pycrictl.base.errors import PycrictlError
@@ -105,8 +105,8 @@ class Cluster:
             return pod
         raise pod_not_found(name)
 
-    async def collect(self, scope: Scope, pods: Iterable[Pod], also: Mapping[str, str]) -> Round:
-        """Query the nodes of these pods, and those in ``also``, which maps nodes to addresses."""
+    async def collect(self, scope: Scope, pods: Iterable[Pod], also: Set[str]) -> Round:
+        """Query the nodes of these pods, and those in ``also``."""
         by_node: defaultdict[str, list[Pod]] = defaultdict(list)
         objects: list[Document] = []
         for pod in pods:
@@ -114,10 +114,8 @@ class Cluster:
                 objects += objects_of([pod], (), "", wants_all=True) if scope.pod else []
             elif scope.pod or is_waiting(pod):
                 by_node[pod.node].append(pod)
-        nodes = dict(also)
-        for node, waiting in by_node.items():
-            nodes[node] = next((pod.host_ip for pod in waiting if pod.host_ip), "")
-        asked = (self._ask(node, at, scope, by_node[node]) for node, at in nodes.items())
+        nodes = sorted(also | by_node.keys())
+        asked = (self._ask(node, scope, by_node[node]) for node in nodes)
         where = {(pod.namespace, pod.name): pod.node for pod in pods}
         doubts: dict[str, str] = {}
         for node, answer in zip(nodes, await asyncio.gather(*asked), strict=True):
@@ -138,7 +136,7 @@ class Cluster:
                         doubts.setdefault(node, f"does not know them: {error}")
         for node in doubts.keys() - self._doubtful:
             self._log.warning("node_doubtful", node=node, error=doubts[node])
-        self._doubtful = (self._doubtful - nodes.keys()) | doubts.keys()
+        self._doubtful = (self._doubtful - {*nodes}) | doubts.keys()
         warnings = [f"node {node} {what}" for node, what in doubts.items()]
         if (more := len(warnings) - MAX_NAMED) > 0:
             warnings[MAX_NAMED:] = [f"{more} more nodes have warnings"]
@@ -155,12 +153,12 @@ class Cluster:
         has_pod = bool(scope.pod)
         return objects_of(chosen, pulls, self._own.node, wants_all=has_pod, problem=problem)
 
-    async def _ask(self, node: str, host_ip: str, scope: Scope, pods: list[Pod]) -> _Answer:
+    async def _ask(self, node: str, scope: Scope, pods: list[Pod]) -> _Answer:
         try:
             if node == self._own.node:
                 return _Answer(await self.of_own_node(scope))
             query = scope._replace(node="").query_of_peers
-            answer = await self._peers.get(node, host_ip, PULLS, query)
+            answer = await self._peers.get(node, PULLS, query)
         except PycrictlError as exc:
             return _Answer([], problem=escape(exc.message))
         most = MAX_OTHERS + sum(len(pod.images) for pod in pods)

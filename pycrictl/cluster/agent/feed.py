@@ -175,7 +175,6 @@ class Feed:
         self._lock = asyncio.Lock()
         self.changes = Changes()
         self._round_at = -FRESH_S
-        self._addresses: dict[str, str] = {}
         self._left: dict[Key, float] = {}  # when objects that are now missing were last reported
         self._log = Log(__name__)
 
@@ -229,9 +228,6 @@ class Feed:
 
     async def _round(self) -> None:
         pods = await self._pods()
-        for pod in pods:
-            if pod.node and pod.host_ip:
-                self._addresses[pod.node] = pod.host_ip
         answers = await self._cluster.collect(self._scope, pods, self._unfinished())
         self._put(answers)
 
@@ -241,13 +237,13 @@ class Feed:
             return list(self._reflector.items.values())
         return await self._cluster.pods(self._scope)
 
-    def _unfinished(self) -> dict[str, str]:
-        nodes: dict[str, str] = {}
-        for document in self.store.objects():
-            node = document["spec"].get("nodeName", "")
-            if node and document["status"]["phase"] != PullPhase.SUCCEEDED:
-                nodes[node] = self._addresses.get(node, "")
-        return nodes
+    def _unfinished(self) -> set[str]:
+        """Return the nodes with pulls that have not succeeded yet."""
+        return {
+            document["spec"].get("nodeName", "")
+            for document in self.store.objects()
+            if document["status"]["phase"] != PullPhase.SUCCEEDED
+        } - {""}
 
     def _put(self, answers: Round) -> None:
         now = time.monotonic()

@@ -25,7 +25,7 @@ from pycrictl.cluster.agent.access import (
     Trust,
     parse_trust,
 )
-from pycrictl.cluster.agent.api.names import PORT, is_name
+from pycrictl.cluster.agent.api.names import is_name
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient, Reflector
 from pycrictl.cluster.agent.certificate import Certificates
 from pycrictl.cluster.agent.cluster import Cluster
@@ -106,7 +106,6 @@ class Agent:
         self.peers = Peers(
             self.api,
             namespace=settings.namespace,
-            port=settings.listen[1] or PORT,
             token_file=settings.peer_token_file,
             ca=self._certificates.ca,
         )

@@ -31,7 +31,7 @@ from pycrictl.base.errors import (
 from pycrictl.base.foreign import count, mappings, parsed, text, texts
 from pycrictl.base.tls import client_context
 from pycrictl.base.units import TEXT_LIMIT, escape
-from pycrictl.cluster.agent.api.names import SERVICE, Document
+from pycrictl.cluster.agent.api.names import PORT, SERVICE, Document
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient, abandon, read_body
 
 TIMEOUT_S: Final = 4.0
@@ -49,20 +49,16 @@ class Peers:
     """Queries other agents.
 
     Args:
-        namespace: the namespace of the agents' Service; empty: only the nodes' addresses are known.
-        port: the port of agents that are not endpoints of the Service.
+        namespace: the namespace of the agents' Service.
         ca: PEM of the agents' CA.
     """
 
-    def __init__(
-        self, api: AsyncApiClient, *, namespace: str, port: int, token_file: str, ca: str
-    ) -> None:
+    def __init__(self, api: AsyncApiClient, *, namespace: str, token_file: str, ca: str) -> None:
         self.trust(ca)
         self.asked = 0
         self.failures = 0
         self._api = api
         self._namespace = namespace
-        self._port = port
         self._token_file = token_file
         self._addresses: dict[str, tuple[str, int]] = {}
         self._looked_at = -ADDRESSES_S
@@ -81,18 +77,14 @@ class Peers:
         except PycrictlError:
             return ""
 
-    async def get(self, node: str, host_ip: str, path: str, query: Mapping[str, str]) -> Document:
-        """Return the document that a node's agent responds with.
-
-        Args:
-            host_ip: the node's address, or empty; used if its agent is no endpoint of the Service.
-        """
+    async def get(self, node: str, path: str, query: Mapping[str, str]) -> Document:
+        """Return the document that a node's agent responds with."""
         whole = f"{path}?{urlencode(query)}"
         try:
             async with (
                 self._slots,
                 asyncio.timeout(TIMEOUT_S),
-                self.request(node, host_ip, "GET", whole, {}, b"") as response,
+                self.request(node, "GET", whole, {}, b"") as response,
             ):
                 try:
                     content = await read_body(response, MAX_ANSWER_BYTES)
@@ -123,7 +115,6 @@ class Peers:
     async def request(
         self,
         node: str,
-        host_ip: str,
         method: str,
         path: str,
         headers: Mapping[str, str],
@@ -131,7 +122,7 @@ class Peers:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request to a node's agent, and yield the response."""
         async with (
-            self._asking(node, host_ip, path, headers) as where,
+            self._asking(node, path, headers) as where,
             self._connections().request(
                 method, data=body or None, allow_redirects=False, **where
             ) as response,
@@ -142,7 +133,6 @@ class Peers:
     async def stream(
         self,
         node: str,
-        host_ip: str,
         path: str,
         headers: Mapping[str, str],
         protocol: str,
@@ -150,7 +140,7 @@ class Peers:
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         """Open a WebSocket at a node's agent; WSServerHandshakeError if that refuses."""
         async with (
-            self._asking(node, host_ip, path, headers) as where,
+            self._asking(node, path, headers) as where,
             self._connections().ws_connect(
                 protocols=(protocol,), max_msg_size=max_bytes, **where
             ) as socket,
@@ -159,10 +149,10 @@ class Peers:
 
     @asynccontextmanager
     async def _asking(
-        self, node: str, host_ip: str, path: str, headers: Mapping[str, str]
+        self, node: str, path: str, headers: Mapping[str, str]
     ) -> AsyncIterator[dict[str, Any]]:
         """Yield the library's arguments for a request to a node's agent."""
-        host, port = await self._address(node, host_ip)
+        host, port = await self._address(node)
         netloc = f"{f'[{host}]' if ':' in host else host}:{port}"
         own = {"Authorization": f"Bearer {self._token()}", "User-Agent": "pycrictl-agent"}
         self.asked += 1
@@ -180,18 +170,16 @@ class Peers:
             self._is_stale = True  # it may have moved
             raise ConnectError(f"its agent at {netloc} cannot be reached") from None
 
-    async def _address(self, node: str, host_ip: str) -> tuple[str, int]:
+    async def _address(self, node: str) -> tuple[str, int]:
         """Return where a node's agent is: as known lately, or asked anew if it may have moved."""
         age_s = time.monotonic() - self._looked_at
         is_due = age_s >= MISSING_S and (self._is_stale or node not in self._addresses)
-        if self._namespace and (is_due or age_s >= ADDRESSES_S):
+        if is_due or age_s >= ADDRESSES_S:
             async with self._lock:
                 if time.monotonic() - self._looked_at >= MISSING_S:
                     await self._look()
         if (known := self._addresses.get(node)) is not None:
             return known
-        if _is_address(host_ip):
-            return host_ip, self._port
         raise Unavailable("no agent runs on it, as far as is known")
 
     async def _look(self) -> None:
@@ -203,7 +191,7 @@ class Peers:
             async for page in self._api.pages(path, query):
                 for document in mappings(page.get("items")):
                     ports = [count(port.get("port")) for port in mappings(document.get("ports"))]
-                    port = next(filter(None, ports), self._port)
+                    port = next(filter(None, ports), PORT)
                     for endpoint in mappings(document.get("endpoints")):
                         node = text(endpoint.get("nodeName"))
                         first = next(iter(texts(endpoint.get("addresses"))), "")

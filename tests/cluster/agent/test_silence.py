@@ -30,10 +30,11 @@ async def main():
     asyncapi.SILENT_S = 3
     switch(1)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*sys.argv[1:])
+    certificate, key, ca = sys.argv[1:]
+    context.load_cert_chain(certificate, key)
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    api = asyncapi.AsyncApiClient(lambda: Credential("", "", url, is_unverified=True))
+    api = asyncapi.AsyncApiClient(lambda: Credential("", "", url, authority=open(ca).read()))
     watch = api.watch("/", {"timeoutSeconds": "300"})
     assert await anext(watch)
     pending = asyncio.ensure_future(anext(watch))
@@ -53,8 +54,9 @@ asyncio.run(main())
 @pytest.mark.root
 def test_a_watch_notices_a_network_that_has_gone_silent(run_folder: Path) -> None:
     made = make_node_certificates(run_folder)
+    files = made.cert("server"), made.key("server"), made.ca
     done = subprocess.run(
-        ["unshare", "--net", sys.executable, "-c", WATCH, made.cert("server"), made.key("server")],
+        ["unshare", "--net", sys.executable, "-c", WATCH, *files],
         timeout=120,
         capture_output=True,
         text=True,

@@ -31,7 +31,7 @@ class Agents:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._endpoints: dict[str, str] = {}
+        self._endpoints: dict[str, tuple[str, bool]] = {}
         self._daemons: dict[str, Daemon] = {}
         folder = cluster.folder / "agents"
         folder.mkdir(exist_ok=True)
@@ -69,8 +69,9 @@ class Agents:
         flags: Sequence[str] = (),
         module: str = "pycrictl",
     ) -> None:
-        """Start a node's agent and wait until it is ready; publish its endpoint if it ``serves``.
+        """Start a node's agent, wait until it is ready, and publish its endpoint.
 
+        One that does not serve is not ready there: other agents query it, the API server does not.
         ``endpoint`` is the node's runtime; the default is that of the cluster's own node.
         """
         files = manifests(self._cluster.folder) / "components/ca"
@@ -86,8 +87,7 @@ class Agents:
         ]  # fmt: skip
         self._daemons[node] = Daemon(command, self.folder / f"{node}.log")
         self._daemons[node].start(lambda: is_ready(address), timeout_s=START_S)
-        if serves:
-            self._endpoints[node] = address
+        self._endpoints[node] = address, serves
         self._publish()
 
     def stop(self, node: str) -> None:
@@ -100,7 +100,7 @@ class Agents:
 
     def publish(self, node: str, address: str) -> None:
         """Publish the endpoint of an agent that was started elsewhere."""
-        self._endpoints[node] = address
+        self._endpoints[node] = address, True
         self._publish()
 
     def _publish(self) -> None:
@@ -121,8 +121,8 @@ def take_out(cluster: Cluster, folder: Path) -> None:
     assert "pycrictl" not in kubectl.good("get", "rolebinding", "-n", "kube-system", "-o", "name")
 
 
-def publish(cluster: Cluster, endpoints: Mapping[str, str]) -> None:
-    """Write the agents' EndpointSlice, as its controller would, from addresses by node."""
+def publish(cluster: Cluster, endpoints: Mapping[str, tuple[str, bool]]) -> None:
+    """Write the agents' EndpointSlice, as its controller would: by node, where and if ready."""
     cluster.apply(
         {
             "apiVersion": "discovery.k8s.io/v1",
@@ -135,8 +135,8 @@ def publish(cluster: Cluster, endpoints: Mapping[str, str]) -> None:
             "addressType": "IPv4",
             "ports": [{"name": "https", "port": PORT, "protocol": "TCP"}],
             "endpoints": [
-                {"addresses": [address], "nodeName": node, "conditions": {"ready": True}}
-                for node, address in endpoints.items()
+                {"addresses": [address], "nodeName": node, "conditions": {"ready": serves}}
+                for node, (address, serves) in endpoints.items()
             ],
         }
     )

@@ -299,11 +299,11 @@ async def _forward(
     words = ["/node/v1alpha1/namespaces", asked.namespace, "pods", asked.pod, COPIES, *asked.words]
     path = "/".join(words) + (f"?{urlencode(asked.given)}" if asked.given else "")
     headers = {OWNER: base64.b64encode(json.dumps([owner.name, owner.uid]).encode()).decode()}
-    where, request = (pod.node, pod.host_ip), asked.http
+    request = asked.http
     try:
         async with asyncio.timeout(FORWARD_S) as limit:
             if "upgrade" in request.headers.get("Connection", "").lower():
-                stream = peers.stream(*where, path, headers, PIECES_PROTOCOL, MESSAGE_BYTES)
+                stream = peers.stream(pod.node, path, headers, PIECES_PROTOCOL, MESSAGE_BYTES)
                 with suppress(aiohttp.WSServerHandshakeError):
                     async with stream as upstream:
                         limit.reschedule(None)
@@ -312,7 +312,7 @@ async def _forward(
                         return downstream
                 # The library hides why the other agent refused: a plain request is refused, too.
             body = await _body_of(request)
-            async with peers.request(*where, request.method, path, headers, body) as response:
+            async with peers.request(pod.node, request.method, path, headers, body) as response:
                 content = await _read(response.content, MAX_ANSWER_BYTES)
                 # Encoded anew: the node's content is forwarded, but none of its bytes.
                 document = parse(content, most=MAX_ANSWER_VALUES)
