@@ -62,7 +62,7 @@ THIRD_PARTY: Final = {
     "typer": ("cli",),
     "urllib3": ("base.tls", "kube.apiclient", "pulls.registries"),
     "websockets": ("streams", "proxy"),
-    "yaml": ("show", "base.yamltree"),
+    "yaml": ("show", "base.yamldata"),
 }
 """The packages and modules that may import each library."""
 

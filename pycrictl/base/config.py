@@ -130,37 +130,29 @@ def socket_path(endpoint: str, option: str) -> str:
     return path
 
 
-def parse_file(text: str, warn: Callable[[str], None] | None = None) -> dict[str, Any]:
+def parse_file(text: str) -> dict[str, Any]:
     """Read the content of a configuration file: a flat YAML mapping, JSON included.
 
-    ``warn`` is told if only the first of several documents was read.
     The last value of a repeated key counts; a key without a value counts as not given. Values are
     parsed from their text, as by crictl: ``timeout: "5"`` is valid and ``debug: yes`` is not.
     """
-    from pycrictl.base import yamltree  # noqa: PLC0415 - not needed without a file
+    from pycrictl.base import yamldata  # noqa: PLC0415 - not needed without a file
 
     settings: dict[str, Any] = {}
-    try:
-        root = yamltree.parse(text)
-        if root.type not in ("mapping", "null"):
-            raise yamltree.Problem("it does not hold settings (key: value)", root.line)
-        for key, line, node in root.members:
-            if node.type in ("mapping", "list"):
-                where = f"the value of {quote(key)}"
-                raise yamltree.Problem(f"{where} is a list or a mapping", line)
-            if key not in KEYS:
-                hint = f"known keys: {', '.join(KEYS)}"
-                raise yamltree.Problem(f"unknown key {quote(key)}", line, hint=hint)
-            settings.pop(key, None)
-            if node.type != "null":
-                try:
-                    settings[key] = KEYS[key].read(node.text)
-                except ValueError as error:
-                    raise yamltree.Problem(f"{key}: {error}", node.line) from None
-    except yamltree.Problem as problem:
-        raise ConfigError(f"line {problem.line}: {problem}", hint=problem.hint) from None
-    if root.next_line and warn is not None:
-        warn(yamltree.UNREAD.format(root.next_line))
+    document = yamldata.parse(text, is_typed=False)
+    if not isinstance(document, dict | None):
+        raise ConfigError("it does not hold settings (key: value)")
+    for key, value in (document or {}).items():
+        if key not in KEYS:
+            hint = f"known keys: {', '.join(KEYS)}"
+            raise ConfigError(f"unknown key {quote(key)}", hint=hint)
+        if isinstance(value, dict | list):
+            raise ConfigError(f"the value of {quote(key)} is a list or a mapping")
+        if value is not None:
+            try:
+                settings[key] = KEYS[key].read(value)
+            except ValueError as error:
+                raise ConfigError(f"{key}: {error}") from None
     return settings
 
 
@@ -176,9 +168,8 @@ def _read_first(
         candidates.append(str(Path(executable).with_name(_NAME_BESIDE_EXECUTABLE)))
     for path in candidates:
         file = f"config file {quote(path, _PATH_LIMIT_CHARS)}"
-        warnings: list[str] = []
         try:
-            values = parse_file(read_text(path), warnings.append)
+            values = parse_file(read_text(path))
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
@@ -186,11 +177,10 @@ def _read_first(
         except ConfigError as error:
             reason, hint = error.message, error.hint
         else:
-            warnings = [f"{file}: {warning}" for warning in warnings]
-            if named is not None and path != candidates[0]:
-                missing = quote(named, _PATH_LIMIT_CHARS)
-                warnings.insert(0, f"config file {missing} does not exist, using {file}")
-            return values, path, tuple(warnings)
+            if named is None or path == candidates[0]:
+                return values, path, ()
+            missing = quote(named, _PATH_LIMIT_CHARS)
+            return values, path, (f"config file {missing} does not exist, using {file}",)
         if named is not None:
             raise ConfigError(f"{file}: {reason}", hint=hint)
         return {}, None, (f"ignoring the {file}: {reason}",)

@@ -175,7 +175,7 @@ def set_globals(
     ] = -1,
 ) -> None:
     app: AppContext = ctx.obj
-    if timeout is not None and timeout < 0 and not app.persona.is_lenient:
+    if timeout is not None and timeout < 0 and not app.persona.is_crictl:
         raise UsageError("invalid value for '--timeout': it must not be negative")
     limits = max_parallel_hosts, connect_timeout
     if not host and (sudo or no_keep or program or limits != (MOST_HOSTS, CONNECT_TIMEOUT_S)):

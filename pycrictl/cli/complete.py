@@ -41,23 +41,25 @@ def sockets(incomplete: str) -> list[str]:
     return [endpoint for endpoint in ENDPOINTS if os.path.exists(endpoint.removeprefix("unix://"))]
 
 
-def _known(kind: str) -> Completer:
+def _candidates(name: str) -> Completer:
+    """Return a completer that calls a function of ``completion.candidates``."""
+
     def complete(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
         from pycrictl.cli.completion import candidates  # noqa: PLC0415 - only when Tab is pressed
 
         app: AppContext = ctx.obj
-        return [*candidates.find(kind, incomplete, app.config)]
+        return candidates.read(getattr(candidates, name), incomplete, app.config)
 
     return complete
 
 
-containers = _known("container")
-created_containers = _known("created-container")
-running_containers = _known("running-container")
-logs = _known("log")
-pods = _known("pod")
-images = _known("image")
-container_paths = _known("container-path")
+containers = _candidates("containers")
+created_containers = _candidates("created_containers")
+running_containers = _candidates("running_containers")
+logs = _candidates("logs")
+pods = _candidates("pods")
+images = _candidates("images")
+container_paths = _candidates("container_paths")
 
 
 PATHS: Final = {

@@ -79,13 +79,13 @@ class AppContext:
         return choose(mode, self.env, stdout=stdout, has_log=self.config.debug)
 
     def screen(self) -> Screen | None:
-        if self.persona.is_plain or not (columns := self.env.columns):
+        if self.persona.is_crictl or not (columns := self.env.columns):
             return None
         return Screen(columns, self.is_coloured)
 
     @property
     def is_coloured(self) -> bool:
-        is_terminal = self.env.stdout_is_terminal and not self.persona.is_plain
+        is_terminal = self.env.stdout_is_terminal and not self.persona.is_crictl
         return colours_are_wanted(self.env.environ, is_terminal=is_terminal)
 
     def until_interrupted(self) -> AbstractContextManager[Viewer]:
@@ -109,7 +109,7 @@ class AppContext:
         with self.open_client("runtime") as client:
             is_apart = self.config.image_endpoint != self.config.runtime_endpoint
             if not (
-                is_apart and (needs_images or self.persona.is_literal)
+                is_apart and (needs_images or self.persona.is_crictl)
             ):  # crictl always uses both
                 yield client, client
             else:

@@ -126,7 +126,7 @@ def split_pairs(app: AppContext, values: Sequence[str] | None, option: str) -> d
     pairs: dict[str, str] = {}
     for item in split_list(values):
         key, equals, value = item.partition("=")
-        is_refused = "=" in value and app.persona.is_literal
+        is_refused = "=" in value and app.persona.is_crictl
         if not equals or not key or is_refused:
             raise UsageError(f'invalid value for {option}: "{item}" is not KEY=VALUE')
         pairs[key] = value

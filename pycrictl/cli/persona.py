@@ -57,18 +57,13 @@ class Persona(Wording):
 
     Attributes:
         version: what ``--version`` prints.
-        is_lenient: whether what crictl accepts is accepted, although it is likely a mistake: an
-            update of nothing, a negative time limit, ``rmi --all`` with names.
-        is_literal: whether words select only what crictl selects by them: no names of pods that
-            have no labels, and each word is a target of its own.
-        is_plain: whether output is crictl's: not fitted to the terminal, without explanations of
-            failures, notes and figures that crictl lacks.
+        is_crictl: whether words select, mistakes pass and output looks as in crictl: no names of
+            pods without labels; an update of nothing or ``rmi --all`` with names is accepted;
+            output is not fitted to the terminal, and failures are not explained.
     """
 
     version = __version__
-    is_lenient = False
-    is_literal = False
-    is_plain = False
+    is_crictl = False
 
     # The command line
 
@@ -141,9 +136,7 @@ class Crictl(Persona):
     prompts_on_stdout = True
 
     version = "1.36.0"
-    is_lenient = True
-    is_literal = True
-    is_plain = True
+    is_crictl = True
 
     NEEDS_ARGUMENT: Final = frozenset(
         ("attach", "checkpoint", "logs", "pull", "start", "stop", "update")

@@ -42,7 +42,7 @@ def pull_image(
     ``keyring`` is for a request without credentials.
     """
     login = None
-    if not persona.is_literal:
+    if not persona.is_crictl:
         check_name(request.image.image)
     if keyring is not None and not request.HasField("auth"):
         login = keyring.find(parse(request.image.image))
@@ -90,7 +90,7 @@ class CredentialOptions:
             raise UsageError("--no-credentials cannot be combined with files of credentials")
         if self.no_credentials:
             return None
-        is_literal = app.persona.is_literal
+        is_literal = app.persona.is_crictl
         environ = {} if is_literal else app.env.environ
         docker_config = self.docker_config or environ.get("DOCKER_CONFIG", "")
         files = (self.authfile, docker_config, environ.get("REGISTRY_AUTH_FILE", ""))
@@ -154,7 +154,7 @@ def worded(error: RuntimeFault, words: Words | None, what: str, persona: Persona
 
 def _is_worded(error: RuntimeFault, persona: Persona) -> bool:
     is_own = isinstance(error, DeadlineExceeded | Cancelled | Unavailable)  # not from a registry
-    return bool(error.details) and not is_own and not persona.is_plain
+    return bool(error.details) and not is_own and not persona.is_crictl
 
 
 @contextmanager

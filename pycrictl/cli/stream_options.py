@@ -50,7 +50,7 @@ class TlsOptions:
         """Read the files for a stream over TLS; without any, certificates are not verified."""
         if not (self.tls_ca or self.tls_cert or self.tls_key):
             return None
-        if persona.is_literal and not (self.tls_cert and self.tls_key):
+        if persona.is_crictl and not (self.tls_cert and self.tls_key):
             raise UsageError("--tls-cert and --tls-key are required for streams over TLS")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise UsageError("--tls-cert and --tls-key go together")
@@ -61,7 +61,7 @@ class TlsOptions:
             cert=self.tls_cert or None,
             key=self.tls_key or None,
             server_name=self.tls_name or None,
-            is_required=not persona.is_literal,
+            is_required=not persona.is_crictl,
         )
 
 
@@ -87,9 +87,9 @@ def first_signal_ignored(persona: Persona, *, tty: bool) -> Iterator[Callable[[i
         spared.append(number)
         return True
 
-    is_raw = tty and persona.is_literal
+    is_raw = tty and persona.is_crictl
     try:
-        yield spares if persona.is_literal and not tty else None
+        yield spares if persona.is_crictl and not tty else None
     except (KeyboardInterrupt, Terminated):
         if not spared and not is_raw:
             raise

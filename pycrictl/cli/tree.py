@@ -144,7 +144,7 @@ class Command(TyperCommand):
         ends_after = None
         if not persona.is_interspersed(self.entry.name, grammar.is_interspersed):
             # kubectl takes options between a container and a command.
-            ends_after = 1 if persona.is_literal else 2
+            ends_after = 1 if persona.is_crictl else 2
         return argv.parse(
             args,
             by_spelling(options),

@@ -91,13 +91,13 @@ def read_document(path: str, root: Path = ROOT) -> dict[str, Any]:
 
 
 def parse_document(path: str, content: str) -> dict[str, Any]:
-    from pycrictl.base import yamltree  # noqa: PLC0415 - kubectl's plugins read no files of a node
+    from pycrictl.base import yamldata  # noqa: PLC0415 - kubectl's plugins read no files of a node
 
     name = quote(path, 4096)
     try:
-        document = yamltree.parse(content).data
-    except yamltree.Problem as exc:
-        raise ConfigError(f"{name}, line {exc.line}: {exc}") from None
+        document = yamldata.parse(content)
+    except ConfigError as exc:
+        raise ConfigError(f"{name}, {exc.message}") from None
     if not isinstance(document, dict):
         raise ConfigError(f"{name} is not a mapping")
     return document

@@ -48,15 +48,14 @@ def config(
     """Show or change the configuration file.
 
     The file is the one that --config names. Shows the values in the file, which flags and the
-    environment may override. Changes only the keys that are set. Comments are kept if the file has
-    plain "key: value" lines only.
+    environment may override. Keys that the file lacks are written with zero values, as by crictl,
+    and count as not set. Comments are kept if the file has plain "key: value" lines only.
 
     Example: pycrictl config --set timeout=10,debug=false
     """
     app: AppContext = ctx.obj
     path = configfile.path_of(app.flags.config, app.env.environ)
-    is_whole = app.persona.is_plain
-    if is_whole:
+    if app.persona.is_crictl:
         if configfile.create(path):
             app.env.warn(f"config file {path} did not exist")
         # crictl takes the first action, and ignores the others.
@@ -67,16 +66,14 @@ def config(
     if sum((get is not None, bool(set_), list_, key is not None)) != 1:
         raise MissingArgument("give one of --get, --set, --list, or KEY [VALUE]")
     if list_:
-        if app.env.stdout_is_terminal or app.persona.is_plain:
+        if app.env.stdout_is_terminal or app.persona.is_crictl:
             app.env.stdout.write(render.CLEAR_SCREEN)
-        values = configfile.values(path, is_whole=is_whole)
+        values = configfile.values(path)
         render.write_table(render.Table(("KEY", "VALUE"), [*values.items()]), app.env.stdout)
     elif set_:
-        configfile.change(path, options.split_pairs(app, set_, "--set"), is_whole=is_whole)
+        configfile.change(path, options.split_pairs(app, set_, "--set"))
     elif key is not None and value is not None:
         app.persona.inform(app.env, f'setting "{key}" to "{value}"')
-        configfile.change(path, {key: value}, is_whole=is_whole)
+        configfile.change(path, {key: value})
     else:
-        asked = get or key or ""
-        configfile.check_key(asked)
-        app.env.stdout.write(f"{configfile.values(path)[asked]}\n")
+        app.env.stdout.write(f"{configfile.value(path, get or key or '')}\n")

@@ -140,7 +140,7 @@ def exec_(
         raise typer.Exit(0 if how.ignore_errors else code)
     with app.open_clients(needs_images=bool(selection.image)) as (client, images):
         containers = queries.list_containers(
-            client, images, query, labels_only=app.persona.is_literal
+            client, images, query, labels_only=app.persona.is_crictl
         )
         if containers:
             refs = [ObjectRef(target.id, target.id) for target in containers]
@@ -174,7 +174,7 @@ def _run(
         outcomes = _run_sync(app, client, targets, command, limit_s=how.timeout)
     else:
         outcomes = _run_streams(app, client, targets, command, how, tls)
-    if how.ignore_errors and app.persona.is_plain:  # crictl does not report failures either
+    if how.ignore_errors and app.persona.is_crictl:  # crictl does not report failures either
         return 0
     codes = [
         _report(app, target, outcome, is_alone=count == 1)
@@ -244,7 +244,7 @@ def _run_streams(
             what = sessions.running(target.shown)
             error = remote_command.not_started(what, end)
             known = remote_command.CommandMissing | remote_command.CommandRefused
-            if isinstance(error, known) and not app.persona.is_plain:
+            if isinstance(error, known) and not app.persona.is_crictl:
                 error.message = f"{what}: {shortened(error.details)}"
             outcomes.append(error)
         else:
@@ -262,6 +262,6 @@ def _report(app: AppContext, target: ObjectRef, outcome: Outcome, *, is_alone: b
         )
         return outcome.exit_code
     # For a single container the exit status is enough, but crictl reduces it to 1.
-    if outcome and (not is_alone or app.persona.is_plain):
+    if outcome and (not is_alone or app.persona.is_crictl):
         app.env.error(f"the command in container {target.shown} ended with status {outcome}")
     return outcome or 0

@@ -60,7 +60,7 @@ def inspect(
         listed = (
             []
             if words
-            else queries.list_containers(client, images, query, labels_only=app.persona.is_literal)
+            else queries.list_containers(client, images, query, labels_only=app.persona.is_crictl)
         )
         if not words and not listed:
             hint = "without IDs, running containers are selected; see --all and --state"
@@ -128,7 +128,7 @@ def inspecti(
     """
     app: AppContext = ctx.obj
     chosen = Format(output, template=template)
-    conditions = parse_filters(options.split_list(filters), is_exact=app.persona.is_literal)
+    conditions = parse_filters(options.split_list(filters), is_exact=app.persona.is_crictl)
     words = options.all_named(images, "image")
     views = inspect_views.image_document, inspect_views.image_status_block
     with app.open_client("image") as client:

@@ -57,7 +57,7 @@ def _prepared(
     app: AppContext, files: tuple[str, str], how: PullOptions, timeout_s: float, *, pulls: bool
 ) -> Iterator[tuple[CriClient, Launch]]:
     """Read the container and pod files, then connect: nothing is sent if a file is invalid."""
-    container = load_container(files[0], app.env.warn)
+    container = load_container(files[0])
     pod = load_pod(files[1], app.env.warn)
     auth = how.make(app) if pulls else None
     with _clients(app, timeout_s, needs_images=pulls) as (client, images):

@@ -142,7 +142,7 @@ def rmi(
         raise UsageError("--all and --prune cannot be combined")
     if images and (all_ or prune):
         flag, what = ("--all", "all images") if all_ else ("--prune (-q)", "all unused images")
-        if not app.persona.is_lenient:
+        if not app.persona.is_crictl:
             hint = f"to remove only the images that are named, leave out {flag}"
             raise UsageError(f"{flag} with images would remove {what} as well", hint=hint)
         app.env.warn(f"{flag} removes {what} in addition to those that are named")
@@ -169,7 +169,7 @@ def rmi(
                 freed.append(entry.size_bytes)
     if not targets:
         app.env.note("no images to remove")
-    elif dry_run or (prune and not app.persona.is_plain):
+    elif dry_run or (prune and not app.persona.is_crictl):
         verb = "would free" if dry_run else "freed"
         app.env.note(f"{verb} up to {format_size(sum(freed))}: {plural(len(freed), 'image')}")
     results.finish()
@@ -204,7 +204,7 @@ def _act(
 
 def _targets(app: AppContext, client: CriClient, kind: Kind, words: list[str]) -> list[ObjectRef]:
     """Resolve words, and report what names stand for."""
-    refs = lookup.targets(client, words, kind, as_typed=app.persona.is_literal)
+    refs = lookup.targets(client, words, kind, as_typed=app.persona.is_crictl)
     for ref in refs:
         if ref.name:
             app.env.note(f"{ref.text} is {kind} {ref.id[:SHORT_ID_CHARS]} ({ref.name})")
@@ -236,7 +236,7 @@ def _remove(
                 results.fail(removal.error)
             for warning in removal.warnings:
                 app.env.warn(warning)
-            if removal.missing_log and app.persona.is_plain:
+            if removal.missing_log and app.persona.is_crictl:
                 app.env.error(f"the log file {quote(removal.missing_log, 4096)} does not exist")
     if not targets:
         app.env.note(f"no {kind}s to remove")
@@ -284,7 +284,7 @@ def update(
         try:
             score = parse_int(oom_score_adj)
         except ValueError as error:
-            if not app.persona.is_lenient:
+            if not app.persona.is_crictl:
                 raise UsageError(f"invalid value for '--oom-score-adj': {error}") from None
             score = 0
     given = {
@@ -299,7 +299,7 @@ def update(
     limits = {name: limit for name, limit in given.items() if limit is not None}
     if score is not None and not -1000 <= score <= 1000:
         raise UsageError("--oom-score-adj must be from -1000 to 1000")
-    if not limits and not app.persona.is_lenient:
+    if not limits and not app.persona.is_crictl:
         if "" in (cpuset_cpus, cpuset_mems):
             raise UsageError("every limit is empty", hint="is a script's variable not set?")
         raise UsageError("nothing to update", hint="give a limit, such as --memory")

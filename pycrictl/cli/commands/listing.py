@@ -50,7 +50,7 @@ def ps(
         app, state, all_states=all_, container_id=container_id, namespace=namespace
     )
     needs_images = bool(selection.image) or resolve_image_path
-    labels_only = app.persona.is_literal
+    labels_only = app.persona.is_crictl
     with app.open_clients(needs_images=needs_images) as (client, images):
 
         def known(listed: Sequence[cri_pb2.Container], kind: str = "") -> Known:
@@ -159,7 +159,7 @@ def images(
     output = app.persona.known_format(form.output or "table", LIST_FORMATS)
     chosen = form.format("images", IMAGES, sort_by, output)
     options.named(repository, "image")
-    conditions = parse_filters(options.split_list(filters), is_exact=app.persona.is_literal)
+    conditions = parse_filters(options.split_list(filters), is_exact=app.persona.is_crictl)
 
     def table(listed: Sequence[cri_pb2.Image], kind: str) -> Table:
         is_wide = kind == "wide"

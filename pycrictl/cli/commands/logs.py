@@ -98,7 +98,7 @@ def logs(
     Example: pycrictl logs --follow --tail 20 --timestamps web
     """
     app: AppContext = ctx.obj
-    is_strict = app.persona.is_literal
+    is_strict = app.persona.is_crictl
     now = app.env.wall_clock()
     wanted = Selection(
         only=stream,

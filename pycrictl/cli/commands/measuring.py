@@ -140,7 +140,7 @@ def _measure(
             before = stats
             time.sleep(how.seconds)
             stats = measure(client, condition)
-            if app.persona.is_plain and not viewer.is_in_place:
+            if app.persona.is_crictl and not viewer.is_in_place:
                 viewer.show(lambda out: out.write(render.CLEAR_SCREEN))
             views = Views(lambda after, _: table(before, after))
         viewer.show(partial(chosen.write, stats, views))

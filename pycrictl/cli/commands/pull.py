@@ -114,7 +114,7 @@ def pull(
 
     def report(outcome: PullOutcome) -> None:
         if outcome.error is not None:
-            if app.persona.is_plain:
+            if app.persona.is_crictl:
                 outcome.error.message = f"pulling image: {outcome.error.message}"
             results.fail(outcome.error)
         elif not from_:

@@ -84,7 +84,7 @@ def update_runtime_config(
     app: AppContext = ctx.obj
     if pod_cidr is None:
         raise MissingArgument("nothing to update", hint="give --pod-cidr")
-    if not pod_cidr and not app.persona.is_lenient:
+    if not pod_cidr and not app.persona.is_crictl:
         raise UsageError("--pod-cidr is empty", hint="is a script's variable not set?")
     with app.open_client("runtime") as client:
         control.update_runtime_config(client, pod_cidr=pod_cidr)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base import config
@@ -24,23 +24,23 @@ MOST: Final = 5000
 """The limit on candidates; a directory may have millions of names."""
 
 
-class Candidate(NamedTuple):
-    """A whole word and its description; a word that ends in ``/`` or ``:`` can be continued."""
-
-    word: str
-    description: str = ""
+Candidates = Iterator[tuple[str, str]]
+"""Whole words and their descriptions; a word that ends in ``/`` or ``:`` can be continued."""
 
 
-def find(kind: str, word: str, settings: config.Config) -> list[Candidate]:
-    service: Literal["runtime", "image"] = "image" if kind == "image" else "runtime"
-    once = settings._replace(max_retries=0)
-    client = open_client(once, service)
-    return list(islice(_KINDS[kind](client, word), MOST))
+def read(
+    source: Callable[[CriClient, str], Candidates], word: str, settings: config.Config
+) -> list[tuple[str, str]]:
+    """Return the candidates for the beginning of a word; ``source`` is a function below."""
+    client = open_client(
+        settings._replace(max_retries=0), "image" if source is images else "runtime"
+    )
+    return list(islice(source(client, word), MOST))
 
 
-def _containers(
+def containers(
     client: CriClient, word: str, *, state: cri_pb2.ContainerState | None = None
-) -> Iterator[Candidate]:
+) -> Candidates:
     lists = lookup.Lookup(client)
     newest = {
         (container.metadata.name, container.pod_sandbox_id): container
@@ -53,11 +53,15 @@ def _containers(
     )
 
 
+created_containers = partial(containers, state=cri_pb2.CONTAINER_CREATED)
+running_containers = partial(containers, state=cri_pb2.CONTAINER_RUNNING)
+
+
 def _state(container: cri_pb2.Container) -> str:
     return cri_pb2.ContainerState.Name(container.state).removeprefix("CONTAINER_").lower()
 
 
-def _pods(client: CriClient, word: str) -> Iterator[Candidate]:
+def pods(client: CriClient, word: str) -> Candidates:
     known = {}
     for pod in sorted(lookup.pods(client), key=lambda pod: pod.created_at):
         state = "ready" if pod.state == cri_pb2.SANDBOX_READY else "not ready"
@@ -66,18 +70,16 @@ def _pods(client: CriClient, word: str) -> Iterator[Candidate]:
     yield from _words(list(known.values()), word, {name: pod[0] for name, pod in known.items()})
 
 
-def _logs(client: CriClient, word: str) -> Iterator[Candidate]:
+def logs(client: CriClient, word: str) -> Candidates:
     """Yield containers, then pods; a pod stands for all of its containers."""
-    offered = set()
-    for candidate in (*_containers(client, word), *_pods(client, word)):
-        if candidate.word not in offered:
-            offered.add(candidate.word)
-            yield candidate
+    offered = dict(containers(client, word))
+    yield from offered.items()
+    yield from (pod for pod in pods(client, word) if pod[0] not in offered)
 
 
 def _words(
     known: Sequence[tuple[str, str, str]], word: str, all_names: Mapping[str, str]
-) -> Iterator[Candidate]:
+) -> Candidates:
     """Yield the shortest unambiguous names that begin with ``word``, then IDs that do.
 
     For an empty word, IDs are yielded only for objects without such a name. ``known`` has the ID,
@@ -91,13 +93,13 @@ def _words(
                 named.add(whole)
                 owner = name.removesuffix(form).rstrip("/")
                 about = ", ".join(filter(None, (state, owner and f"in {owner}")))
-                yield Candidate(form, f"{whole[:SHORT_ID_CHARS]}, {about}")
+                yield form, f"{whole[:SHORT_ID_CHARS]}, {about}"
                 break
     is_short = len(word) <= SHORT_ID_CHARS
     for whole, name, state in known:
         if whole.startswith(word) and (word or whole not in named):
             shown = whole[:SHORT_ID_CHARS] if is_short else whole
-            yield Candidate(shown, f"{name}, {state}")
+            yield shown, f"{name}, {state}"
 
 
 def _forms(name: str) -> list[str]:
@@ -106,7 +108,7 @@ def _forms(name: str) -> list[str]:
     return ["/".join(parts[-count:]) for count in range(1, len(parts) + 1)]
 
 
-def _images(client: CriClient, word: str) -> Iterator[Candidate]:
+def images(client: CriClient, word: str) -> Candidates:
     for image in lookup.images(client):
         digest = image.id.removeprefix("sha256:")
         short = digest[:SHORT_ID_CHARS]
@@ -114,27 +116,27 @@ def _images(client: CriClient, word: str) -> Iterator[Candidate]:
         if "@" in word or not image.repo_tags:
             names += [name for name in image.repo_digests if name.startswith(word)]
         for name in names:
-            yield Candidate(name, short)
+            yield name, short
         if word and image.id.startswith(word):
-            yield Candidate(image.id, ", ".join(image.repo_tags))
+            yield image.id, ", ".join(image.repo_tags)
         elif word and digest.startswith(word):
             shown = short if len(word) <= len(short) else digest
-            yield Candidate(shown, ", ".join(image.repo_tags))
+            yield shown, ", ".join(image.repo_tags)
 
 
-def _container_paths(client: CriClient, word: str) -> Iterator[Candidate]:
+def container_paths(client: CriClient, word: str) -> Candidates:
     """Yield ``CONTAINER:PATH``, or ``CONTAINER:`` as long as there is no colon."""
     if word.startswith(("/", ".")):
         return
     reference, colon, path = word.partition(":")
     if not colon:
-        for candidate in _containers(client, word, state=cri_pb2.CONTAINER_RUNNING):
-            yield Candidate(f"{candidate.word}:", candidate.description)
+        for name, description in running_containers(client, word):
+            yield f"{name}:", description
         return
     target = lookup.Lookup(client).target(reference, "container")
     if target.error is None:
         for shown in _paths(client, target.id, path):
-            yield Candidate(f"{reference}:{shown}")
+            yield f"{reference}:{shown}", ""
 
 
 def _paths(client: CriClient, container_id: str, path: str) -> Iterator[str]:
@@ -175,14 +177,3 @@ def _is_directory(root: ContainerRoot, entry: os.DirEntry[str], path: bytes) -> 
         return stat.S_ISDIR(os.fstat(pinned).st_mode)
     finally:
         os.close(pinned)
-
-
-_KINDS: Final[dict[str, Callable[[CriClient, str], Iterator[Candidate]]]] = {
-    "container": _containers,
-    "created-container": partial(_containers, state=cri_pb2.CONTAINER_CREATED),
-    "running-container": partial(_containers, state=cri_pb2.CONTAINER_RUNNING),
-    "container-path": _container_paths,
-    "pod": _pods,
-    "log": _logs,
-    "image": _images,
-}

@@ -17,23 +17,21 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base import yamltree
+from pycrictl.base import yamldata
 from pycrictl.base.config import read_text
 from pycrictl.base.errors import ConfigError, UsageError
 from pycrictl.base.units import escape, quote
-from pycrictl.base.yamltree import Problem
 
 M = TypeVar("M", bound=Message)
-Warn = Callable[[str], None]
 
 _PATH_LIMIT_CHARS: Final = 4096
 _FIELD: Final = r"Failed to parse (\S+) field: "
 
 
-def load_pod(path: str, warn: Warn) -> cri_pb2.PodSandboxConfig:
+def load_pod(path: str, warn: Callable[[str], None]) -> cri_pb2.PodSandboxConfig:
     """Read a pod's configuration; a missing ``metadata.uid`` becomes a random UUID."""
     required = ("metadata.name", "metadata.namespace")
-    config = _load(path, "pod config", cri_pb2.PodSandboxConfig(), required, warn)
+    config = _load(path, "pod config", cri_pb2.PodSandboxConfig(), required)
     config.metadata.uid = config.metadata.uid or str(uuid.uuid4())
     if config.HasField("linux") and not config.linux.cgroup_parent:
         file = f"pod config {quote(path, _PATH_LIMIT_CHARS)}"
@@ -42,39 +40,35 @@ def load_pod(path: str, warn: Warn) -> cri_pb2.PodSandboxConfig:
     return config
 
 
-def load_container(path: str, warn: Warn) -> cri_pb2.ContainerConfig:
+def load_container(path: str) -> cri_pb2.ContainerConfig:
     """Read a container's configuration, and fill ``image.user_specified_image``."""
     required = ("metadata.name", "image.image")
-    config = _load(path, "container config", cri_pb2.ContainerConfig(), required, warn)
+    config = _load(path, "container config", cri_pb2.ContainerConfig(), required)
     if not config.image.user_specified_image:
         config.image.user_specified_image = config.image.image
     return config
 
 
-def _load(path: str, what: str, message: M, required: tuple[str, ...], warn: Warn) -> M:
+def _load(path: str, what: str, message: M, required: tuple[str, ...]) -> M:
     if not path:  # it would mean the working directory
         raise UsageError(f"the name of the {what} is empty", hint="is a script's variable not set?")
     file = f"{what} {quote(path, _PATH_LIMIT_CHARS)}"
     try:
-        root = yamltree.parse(read_text(path))
-    except Problem as error:
-        raise UsageError(f"{file}, line {error.line}: {error}", hint=error.hint) from None
+        document = yamldata.parse(read_text(path))
     except ConfigError as error:
         raise UsageError(f"{file}: {error.message}") from None
     except (OSError, ValueError) as error:  # a path may hold a NUL
         reason = error.strerror if isinstance(error, OSError) else None
         raise UsageError(f"cannot read {file}: {reason or error}") from None
-    if root.type != "mapping":
+    if not isinstance(document, dict):
         raise UsageError(f"{file}: it must be a mapping of keys to values")
-    _fill(message, _in_json_form(root.data), file)
+    _fill(message, _in_json_form(document), file)
     for name in required:
         value: Any = message
         for key in name.split("."):
             value = getattr(value, key)
         if not value:
             raise UsageError(f"{file}: {name} is missing or empty")
-    if root.next_line:
-        warn(f"{file}: {yamltree.UNREAD.format(root.next_line)}")
     return message
 
 
