@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from pycrictl.cli import copying, options
+from pycrictl.cli import options
 from pycrictl.cli.cluster_options import Namespace
+from pycrictl.cli.commands import cp
 from pycrictl.cli.context import AppContext
 from pycrictl.cluster.kubectl.copies import in_cluster
 from pycrictl.copy.rules import spec
@@ -18,7 +19,7 @@ from pycrictl.copy.rules import spec
 def container_cp(
     ctx: typer.Context,
     *,
-    paths: Annotated[list[str] | None, copying.copy_ends()] = None,
+    paths: Annotated[list[str] | None, cp.copy_ends()] = None,
     container: Annotated[
         str,
         typer.Option(
@@ -29,7 +30,7 @@ def container_cp(
         ),
     ] = "",
     namespace: Namespace = None,
-    form: copying.CopyForm,
+    form: cp.CopyForm,
     retries: Annotated[
         int | None,
         typer.Option(
@@ -51,7 +52,7 @@ def container_cp(
     Example: kubectl container-cp -n shop web:/var/lib/data ./data
     """
     app: AppContext = ctx.obj
-    sources, destination = copying.split_ends(ctx, paths)
+    sources, destination = cp.split_ends(ctx, paths)
     # In kubectl cp, relative paths are relative to the container's working directory.
     request = spec.parse(
         sources, destination, form="POD:PATH or NAMESPACE/POD:PATH", adds_slash=False
@@ -63,4 +64,4 @@ def container_cp(
         container=container,
         retries=retries,
     )
-    raise typer.Exit(copying.carry_out(app, request, form, opened))
+    raise typer.Exit(cp.carry_out(app, request, form, opened))

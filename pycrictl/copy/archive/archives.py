@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import select
-from collections.abc import Callable, Generator, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import Final
+from importlib import import_module
+from io import BufferedReader, RawIOBase
+from itertools import chain
+from typing import IO, TYPE_CHECKING, Final
 
-from pycrictl.base.errors import CopyError, NoSpace
+from pycrictl.base.errors import CopyError, NoSpace, PycrictlError, StreamError
 from pycrictl.base.units import quote
-from pycrictl.copy.archive.decompress import decompressed
 from pycrictl.copy.archive.pack import Census, Measured, crc32, file_pieces, measure, pack
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import SourceKind, has_wildcards, take_apart
@@ -20,6 +22,11 @@ from pycrictl.copy.tree.content import CHUNK_BYTES, DEFAULT_FOLDER, SparseWriter
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.copy.tree.walk import OnSkip, Watch
+from pycrictl.streams.wire.tar.header import BLOCK_BYTES
+from pycrictl.streams.wire.tar.reader import other_format
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 
 class Archive:
@@ -134,6 +141,85 @@ class StreamArchive(Archive):
             yield buffer[:count]
 
 
+_MODULES: Final = {"gzip": "gzip", "bzip2": "bz2", "xz": "lzma", "zstd": "compression.zstd"}
+"""For each format its module in the standard library, which some Pythons lack."""
+
+
+class _File(RawIOBase):
+    """Pieces as a file."""
+
+    def __init__(self, pieces: Iterator[memoryview]) -> None:
+        self._pieces = pieces
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._rest = piece
+        into = memoryview(buffer)[: len(self._rest)]
+        into[:], self._rest = self._rest[: len(into)], self._rest[len(into) :]
+        return len(into)
+
+
+def decompressed(
+    pieces: Generator[memoryview, None, None],
+) -> Generator[memoryview, None, None]:
+    """Yield an archive that may be compressed as plain tar, each piece until the next is requested.
+
+    Only what the user pipes in is decompressed, in this program and in bounded memory. An archive
+    from another machine is plain tar: it would otherwise decide which decompressor reads it, and
+    how much comes out.
+
+    Raises:
+        CopyError: it has a format that cannot be read here.
+        StreamError: it is damaged or ends too early.
+    """
+    with closing(pieces):
+        start = b""
+        for piece in pieces:
+            start += piece
+            if len(start) >= BLOCK_BYTES:
+                break
+        whole = chain([memoryview(start)] if start else [], pieces)
+        if name := other_format(start[:BLOCK_BYTES]):
+            yield from _content(name, _opened(name, whole))
+        else:
+            yield from whole
+
+
+def _opened(name: str, pieces: Iterator[memoryview]) -> IO[bytes]:
+    if name in _MODULES:
+        try:
+            library = import_module(_MODULES[name])
+        except ImportError:
+            pass
+        else:
+            opened: IO[bytes] = library.open(BufferedReader(_File(pieces)))
+            return opened
+    others = [known for known in ("gzip", "bzip2", "xz") if known != name]
+    raise CopyError(
+        f"the archive has the format {name}, which is not read here",
+        hint=f"pipe a tar archive, plain or compressed with {' or '.join(others)}",
+    )
+
+
+def _content(name: str, file: IO[bytes]) -> Generator[memoryview, None, None]:
+    try:
+        while piece := file.read(CHUNK_BYTES):
+            yield memoryview(piece)
+    except PycrictlError:
+        raise
+    except EOFError:
+        raise StreamError(f"the archive ends too early ({name})") from None
+    except Exception as exc:  # each module has its own
+        raise StreamError(f"the archive is damaged ({name}): {exc}") from exc
+
+
 _WINDOW_BYTES: Final = 8 * 1024 * 1024
 _KEPT_WINDOWS: Final = 4
 _NO_UNNAMED: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
@@ -153,7 +239,7 @@ class Spool:
 
     def __init__(self, folder: str | None = None) -> None:
         self.size_bytes = self.crc32 = 0
-        self._folder = folder or _temporary()
+        self._folder = folder or os.environ.get("TMPDIR") or DEFAULT_FOLDER
         try:
             self.fd = open_unnamed(self._folder)
         except OSError as exc:
@@ -210,13 +296,6 @@ class Spool:
             )
         reason = os.strerror(number or 0).lower()
         return CopyError(f"cannot spool in {quote(self._folder)}: {reason}")
-
-
-def _temporary() -> str:
-    """Return the folder that ``TMPDIR`` names if it is writable, else the default."""
-    folder = os.environ.get("TMPDIR", "")
-    is_good = os.access(f"{folder}/.", os.W_OK | os.X_OK)  # fails for a file
-    return folder if folder and is_good else DEFAULT_FOLDER
 
 
 def open_unnamed(folder: str) -> int:

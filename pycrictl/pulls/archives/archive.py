@@ -19,7 +19,7 @@ from typing import IO, Any, Final, NamedTuple
 from pycrictl.base.errors import ArchiveError, RemoteProtocolError, reason_of
 from pycrictl.base.foreign import mapping, mappings, parsed, text, texts
 from pycrictl.base.units import quote
-from pycrictl.copy.archive.decompress import decompressed
+from pycrictl.copy.archive.archives import decompressed
 from pycrictl.pulls.reference import canonical, flaw, parse
 from pycrictl.runtime.containerd.store import Descriptor, Manifest, descriptor
 from pycrictl.streams.wire.tar.header import EntryType

@@ -81,7 +81,7 @@ def _serve(requests: socket.socket) -> None:
     # What most runs import.
     import pycrictl.__main__
     import pycrictl.cli.application
-    import pycrictl.cli.copying
+    import pycrictl.cli.commands.cp
     import pycrictl.cli.list_options
     import pycrictl.cli.main
     import pycrictl.copy.on_node

@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 import os
 import re
-import shutil
 import signal
 import subprocess
 import tarfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,8 +20,7 @@ from tests.copy.trees import check_wildcards, contents, listing, stages_in
 from tests.waiting import WAIT_S, wait_until
 
 from .copying import METHODS, Cp, Start, make_tree, plain, whole_seconds
-from .images import busybox
-from .lab import MIB, Lab
+from .lab import MIB
 
 
 def tarred(tree: Path, name: str) -> bytes:
@@ -64,19 +61,6 @@ def test_wildcards_and_several_sources(cp: Cp, folder: Path) -> None:
     assert [(inside / name).read_text() for name in ("a.log", "d/x")] == ["a.log", "d/x"]
     cp.ok("C:/root/a.log", "C:root/d", folder / "here")
     assert contents(folder / "here").items() >= {"a.log": "a.log", "d/x": "d/x"}.items()
-
-
-def test_what_is_not_kept_without_archive(cp: Cp, folder: Path) -> None:
-    (folder / "f").write_text("1")
-    (folder / "f").chmod(0o4751)
-    os.utime(folder / "f", (1, 1))
-    os.chown(folder / "f", 12, 34)
-    cp.ok(folder / "f", "C:/root/f")
-    cp.ok("C:/root/f", folder / "g")
-    for copied in (cp.root / "root/f", folder / "g"):
-        status = copied.stat()
-        assert (status.st_mode & 0o7777, status.st_uid, status.st_gid) == (0o751, 0, 0)
-        assert status.st_mtime > time.time() - 100
 
 
 # What exists before, source, destination, and what is new or changed afterwards, or None if the
@@ -191,31 +175,6 @@ def test_links_and_what_is_left_out(cp: Cp, folder: Path) -> None:
     assert code == 1
 
 
-def test_limits(cp: Cp, folder: Path) -> None:
-    here, there = folder / "to", cp.root / "tmp/to"
-    for top in (folder / "src", cp.root / "root/src"):
-        (top / "d").mkdir(parents=True)
-        for number in range(20):
-            (top / f"d/{number}").write_text("1")
-    archive = tarred(folder / "src", "src")
-    for option, least, said in (
-        ("--max-entries", 22, "more than 21 entries would be copied"),
-        ("--max-size", 20, "more than 19 bytes would be copied"),
-    ):
-        for words, stdin in (
-            ((folder / "src", "C:/tmp/to"), b""),
-            (("-", "C:/tmp/to"), archive),
-            (("C:/root/src", here), b""),
-            (("C:/root/src", "-"), b""),
-        ):
-            for top in (here, there):
-                shutil.rmtree(top, ignore_errors=True)
-                top.mkdir()
-            assert said in cp.refused(option, str(least - 1), *words, stdin=stdin), words
-            assert contents(there) == contents(here) == {}
-            cp.ok(option, str(least), *words, stdin=stdin)
-
-
 def test_file_systems_that_are_not_written(cp: Cp, start_container: Start, folder: Path) -> None:
     volume, single = folder / "volume", folder / "single"
     volume.mkdir()
@@ -291,22 +250,6 @@ def test_file_systems_of_the_kernel(start_container: Start, folder: Path) -> Non
         assert not os.path.lexists(folder / "all" / path), path
     assert (kernel / "core_pattern").read_text() == pattern
     assert stages_in(cp.root / "tmp", cp.root / "etc") == []
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_distroless_container(
-    shared_lab: Lab, start_container: Start, folder: Path, method: str
-) -> None:
-    """Whole trees are copied there and back in ``test_container_cp``."""
-    image = shared_lab.layout.image("static:1", [shared_lab.layout.layer([busybox("busybox-app")])])
-    cp = start_container(method, image, command=["/busybox-app", "sleep", "1000000"])
-    ours = Path("/bin/busybox")
-    for source, target, made in (
-        (ours, "C:/new", cp.root / "new"),
-        ("C:/busybox-app", folder / "new", folder / "new"),
-    ):
-        cp.ok(source, target)
-        assert made.read_bytes() == ours.read_bytes()
 
 
 @pytest.mark.parametrize("cp", ["node"], indirect=True)

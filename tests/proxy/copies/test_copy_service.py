@@ -18,7 +18,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import CopyError, FailedPrecondition, PycrictlError
-from pycrictl.copy.service.slots import MAX_COPIES, Slots
+from pycrictl.copy.service.slots import Slots
 from pycrictl.copy.service.transfer import LARGE_BYTES, REST_S
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
@@ -347,21 +347,6 @@ def test_quotas_are_exact(container: Pretended, start: Start) -> None:
         wait_until(lambda: len(copier.copies) == 2)
         copier.ask_to()
         check_refused("ContainerCopiesPerPod", copier.ask_to)
-
-
-def test_copies_of_all_pods_are_exact(copier: Copier, container: Pretended) -> None:
-    """64 pods may each have a copy, and all succeed; a copy of a 65th pod is refused."""
-    *first, one_more = pods = {f"{number:064x}": f"p{number}" for number in range(MAX_COPIES + 1)}
-    container.pods |= pods
-    streams = [copier.send_archive("/to", one) for one in first]
-    assert len({copy["pod"] for copy in copier.copies}) == MAX_COPIES
-    why = "^pycrictl proxy: 64 copies are under way; try again later"
-    check_exhausted(why, copier.ask_to, container=one_more)
-    for one in streams:
-        assert finish(one).failure == ""
-        one.close()
-    copier.wait_until_idle()
-    stream(copier.ask_to(container=one_more)).abort()
 
 
 BAD: tuple[tuple[list[tuple[int, bytes]], int, str], ...] = (

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,14 +14,12 @@ from pycrictl.copy import methods
 from pycrictl.copy.archive.pack import Measured
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.tree.commit import sweep_root
-from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.streams.wire.tar.header import END_OF_ARCHIVE
 from tests.cluster.agent.copies.small import Make, Write
-from tests.cluster.kubectl.copies.workstation import ROOT, Workstation
+from tests.cluster.kubectl.copies.workstation import Workstation
 from tests.copy.hostile import FILE, member
-from tests.copy.trees import Archive, stages_in
+from tests.copy.trees import Archive
 from tests.proxy.copier import ARCHIVE, MIB
 from tests.support.containers import stop
 from tests.waiting import wait_until
@@ -140,16 +133,7 @@ def test_the_agent_stays_away(work: Workstation) -> None:
     assert [*work.there.iterdir(), *work.left()] == []
 
 
-# Killed agents and clients
-
-CLIENT = """
-import sys
-from pathlib import Path
-from tests.cluster.kubectl.copies.workstation import Client
-folder, way, local = sys.argv[1:]
-client = Client(Path(folder))
-client.into(local, "/to") if way == "to" else client.out("/to/f", local)
-"""
+# Killed agents
 
 
 @pytest.mark.parametrize("way", ["to", "from"])
@@ -170,27 +154,6 @@ def test_an_agent_that_is_killed(way: str, work: Workstation) -> None:
         copy(*words)
     assert not (work.there / "g").exists()
     assert not (work.here / "g").exists()
-    wait_until(lambda: work.left() == [])
-
-
-@pytest.mark.parametrize("way", ["to", "from"])
-def test_clients_that_are_killed_leave_nothing_for_long(way: str, work: Workstation) -> None:
-    for top in (work.here, work.there):
-        (top / "f").write_bytes(os.urandom(16 * MIB))
-    words = str(work.folder), way, str(work.here / ("f" if way == "to" else "out"))
-    chance = random.Random(way)
-    work.start_process(2)
-    for _ in range(3):
-        with subprocess.Popen(
-            [sys.executable, "-c", CLIENT, *words], cwd=ROOT, stderr=subprocess.DEVNULL
-        ) as client:
-            limit = work.relay.passed + chance.randrange(17 * MIB)
-            while work.relay.passed <= limit and client.poll() is None:
-                time.sleep(0.001)
-            client.send_signal(signal.SIGKILL)
-    wait_until(lambda: stages_in(work.container.root) == [])
-    sweep_root(THIS_MACHINE)  # as the next copy does
-    assert [one.name for one in work.there.iterdir()] == ["f"]
     wait_until(lambda: work.left() == [])
 
 

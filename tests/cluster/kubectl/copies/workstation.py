@@ -29,15 +29,25 @@ from tests.waiting import wait_until
 ROOT = Path(__file__).parents[4]
 
 
-class Client:
-    """Copies as ``kubectl container-cp`` does, through the socket ``FOLDER/relay``.
+class Workstation:
+    """Copies as ``kubectl container-cp`` does, through a relay to an agent, with one container.
 
     Attributes:
+        here: a local directory.
+        there: the directory ``/to`` of the container.
+        agent: the agent started last, unless it is a process.
         notes, skipped, totals, bytes: reported to the user.
     """
 
-    def __init__(self, folder: Path) -> None:
+    agent: SmallAgent
+
+    def __init__(self, folder: Path, container: Pretended, runtime: str) -> None:
         self.folder = folder
+        self.container, self.there, self.here = container, container.root / "to", folder / "here"
+        self.here.mkdir()
+        self.relay = Relay(str(folder / "relay"), str(folder / "agent"))
+        self._runtime = runtime
+        self._started = ExitStack()
         self.notes: list[str] = []
         self.skipped: list[Skipped] = []
         self.totals: list[int] = []
@@ -45,6 +55,10 @@ class Client:
         self.retries: int | None = 50
         self.api = self.api_of("shop", "web")
         self.watch = Watch(self._count, self.skipped.append, self.totals.append, self.notes.append)
+
+    def close(self) -> None:
+        self.relay.close()
+        self._started.close()
 
     def _count(self, count: int) -> None:
         self.bytes += count
@@ -72,30 +86,6 @@ class Client:
     def out(self, path: str, local: Path | str, *, follow: bool = False) -> Summary:
         method, to = self.method(), os.fsencode(local)
         return methods.copy_from(method, path.encode(), to, Rules(follow=follow), self.watch)
-
-
-class Workstation(Client):
-    """A client whose connections go through a relay to an agent, with one container.
-
-    Attributes:
-        here: a local directory.
-        there: the directory ``/to`` of the container.
-        agent: the agent started last, unless it is a process.
-    """
-
-    agent: SmallAgent
-
-    def __init__(self, folder: Path, container: Pretended, runtime: str) -> None:
-        super().__init__(folder)
-        self.container, self.there, self.here = container, container.root / "to", folder / "here"
-        self.here.mkdir()
-        self.relay = Relay(str(folder / "relay"), str(folder / "agent"))
-        self._runtime = runtime
-        self._started = ExitStack()
-
-    def close(self) -> None:
-        self.relay.close()
-        self._started.close()
 
     def start(self, **options: Any) -> SmallAgent:
         """Replace the agent; the options are those of ``SmallAgent``."""
