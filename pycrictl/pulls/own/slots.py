@@ -2,8 +2,7 @@
 
 The slots of a limit are files, ``slot-0``, ``slot-1`` and so on; a process holds one while it has
 locked it (``flock(2)``). The kernel releases the locks of a process when it ends, however it ends,
-so none is ever stale. A process that finds no free slot waits for the lock of ``line``, whose
-holder takes the next slot, so nobody overtakes it; the others are in no order. Processes with
+so none is ever stale. Processes that find no free slot try again, in no order. Processes with
 different limits count only the slots that their limits share.
 
 Processes of different users never share slots: a directory is only trusted if the process's own
@@ -67,12 +66,9 @@ def pull_slot(
             folder = _opened(directory)
             held.callback(os.close, folder)
             if not _took_slot(folder, limit, held):
-                with ExitStack() as first_in_line:
-                    is_first = False
-                    on_wait()
-                    while not is_first or not _took_slot(folder, limit, held, is_first=True):
-                        _pause(deadline, limit, image)
-                        is_first = is_first or _locked(folder, "line", first_in_line)
+                on_wait()
+                while not _took_slot(folder, limit, held):
+                    _pause(deadline, limit, image)
         except OSError as exc:
             raise PycrictlError(
                 f"cannot use the directory {quote(str(directory))} for pull slots: {exc.strerror}",
@@ -90,12 +86,8 @@ def _pause(deadline: float | None, limit: int, image: str) -> None:
     time.sleep(min(_POLL_S, left_s))
 
 
-def _took_slot(folder: int, limit: int, held: ExitStack, *, is_first: bool = False) -> bool:
-    """Take a slot if one is free, and nobody is waiting for it."""
-    with ExitStack() as line:
-        if not is_first and not _locked(folder, "line", line):
-            return False
-        return any(_locked(folder, f"slot-{number}", held) for number in range(limit))
+def _took_slot(folder: int, limit: int, held: ExitStack) -> bool:
+    return any(_locked(folder, f"slot-{number}", held) for number in range(limit))
 
 
 def _locked(folder: int, name: str, held: ExitStack) -> bool:

@@ -7,8 +7,9 @@ CRI plugin; with a ``config_path``, containerd ignores the rest.
 
 CRI-O: containers-registries.conf(5) and its drop-ins, containers-certs.d(5).
 
-Not supported: credentials and headers in containerd's configuration; in CRI-O's, aliases of short
-names, prefixes with a wildcard, a tag or a digest, and crio.conf(5).
+Not supported: credentials, headers and the capability ``resolve`` in containerd's configuration; in
+CRI-O's, other registries of short names than Docker Hub, prefixes with a wildcard, a tag or a
+digest, and crio.conf(5).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pycrictl.base.errors import ConfigError
 from pycrictl.base.foreign import mapping, mappings, text, texts
 from pycrictl.base.processes import command_line, environ_of, flags_in
 from pycrictl.base.units import escape
-from pycrictl.pulls.reference import DEFAULT_HOST, Reference, parse
+from pycrictl.pulls.reference import DEFAULT_HOST, Reference
 from pycrictl.pulls.registries.credentials import Login, login_in
 from pycrictl.runtime.containerd.daemon import (
     CriSettings,
@@ -58,7 +59,6 @@ class Endpoint:
         authorities: files of certificates (PEM) to trust beside the system's.
         identities: files of a client certificate and of its key; the key may be in the former.
         namespace: the mirrored registry, sent as the argument ``ns`` (containerd); or empty.
-        has_tags: it may be asked what a tag means, not only for digests.
         origin: the node's file that names it; empty for the registry itself.
     """
 
@@ -71,7 +71,6 @@ class Endpoint:
     authorities: tuple[str, ...] = ()
     identities: tuple[tuple[str, str], ...] = ()
     namespace: str = ""
-    has_tags: bool = True
     origin: str = ""
 
     def url(self, scheme: Scheme | None = None) -> str:
@@ -148,15 +147,10 @@ class RegistryAccess:
     def _variable(self, name: str) -> str:
         return self._environ.get(name.upper()) or self._environ.get(name.lower(), "")
 
-    def meanings(self, text: str) -> list[Reference]:
-        """Return what a reference may mean, in the order in which it is tried."""
-        return [parse(text)]
-
     def endpoints(self, reference: Reference) -> list[Endpoint]:
         """Return the servers for a reference, in the order in which they are asked.
 
-        The path is empty for a whole registry. Without tag and digest, all servers are returned,
-        also those that are asked only for one of the two.
+        The path is empty for a whole registry.
         """
         return [own_endpoint(reference)]
 
@@ -259,10 +253,7 @@ class ContainerdAccess(RegistryAccess):
             self._folders = [Path(path)]
 
     def endpoints(self, reference: Reference) -> list[Endpoint]:
-        endpoints = self._of_folders(reference) if self._folders else self._of_mirrors(reference)
-        if reference.tag and not reference.digest:
-            return [endpoint for endpoint in endpoints if endpoint.has_tags]
-        return endpoints
+        return self._of_folders(reference) if self._folders else self._of_mirrors(reference)
 
     def _of_folders(self, reference: Reference) -> list[Endpoint]:
         own = own_endpoint(reference)
@@ -352,7 +343,6 @@ def _configured(endpoint: Endpoint, settings: Mapping[str, Any], folder: Path) -
         verifies=endpoint.verifies if skips is None else skips is not True,
         authorities=tuple(map(local, filter(None, texts(_list(settings.get("ca")))))),
         identities=tuple((local(pair[0]), local(pair[1])) for pair in clients if pair[0]),
-        has_tags="resolve" in (texts(settings.get("capabilities")) or ["resolve"]),
     )
 
 
@@ -383,17 +373,6 @@ class CrioAccess(RegistryAccess):
         self._folder = flags.get("registries-conf-dir") or f"{REGISTRIES_CONF}.d"
         named = flags.get("global-auth-file")
         self._auth_files = [named] if named else _AUTH_FILES
-
-    def meanings(self, text: str) -> list[Reference]:
-        reference = parse(text)
-        if reference.host != DEFAULT_HOST or text.startswith(DEFAULT_HOST):
-            return [reference]
-        lists = [
-            texts(document.get("unqualified-search-registries"))
-            for document, _ in self._documents()
-        ]
-        hosts = next((hosts for hosts in reversed(lists) if hosts), [DEFAULT_HOST])
-        return [parse(f"{host}/{text}") for host in hosts]
 
     def endpoints(self, reference: Reference) -> list[Endpoint]:
         name = reference.name.rstrip("/")

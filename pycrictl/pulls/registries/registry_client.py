@@ -27,7 +27,7 @@ from pycrictl.base import noderoot
 from pycrictl.base.errors import ConfigError
 from pycrictl.base.foreign import parsed, text
 from pycrictl.base.tls import client_context, os_error_of
-from pycrictl.pulls.reference import DEFAULT_TAG, Reference
+from pycrictl.pulls.reference import DEFAULT_TAG, Reference, parse
 from pycrictl.pulls.registries.credentials import Credentials, Keyring, Login
 from pycrictl.pulls.registries.mirrors import Endpoint, RegistryAccess, Scheme
 from pycrictl.runtime.containerd.store import (
@@ -305,24 +305,21 @@ class Answers(Generic[KeyT, AnswerT]):
 def ask(question: ManifestRequest) -> Manifest | None:
     """Return an image's manifest for this machine's platform; None if it cannot be fetched."""
     until = time.monotonic() + question.timeout_s
-    for reference in question.access.meanings(question.reference):
-        document = parse_document(_body(question, reference, until) or b"")
-        if isinstance(document, Index) and (digest := document.digest_for(own_platform())):
-            by_digest = reference._replace(tag="", digest=digest)
-            document = parse_document(_body(question, by_digest, until) or b"")
-        if isinstance(document, Manifest):
-            return document
-    return None
+    reference = parse(question.reference)
+    document = parse_document(_body(question, reference, until) or b"")
+    if isinstance(document, Index) and (digest := document.digest_for(own_platform())):
+        by_digest = reference._replace(tag="", digest=digest)
+        document = parse_document(_body(question, by_digest, until) or b"")
+    return document if isinstance(document, Manifest) else None
 
 
 def find_digest(question: ManifestRequest) -> str | None:
     """Return the digest that an image has in its registry; empty if it is not there, or None."""
     until = time.monotonic() + question.timeout_s
-    references = question.access.meanings(question.reference)
-    bodies = [_body(question, reference, until) for reference in references]
-    if body := next(filter(None, bodies), b""):
+    body = _body(question, parse(question.reference), until)
+    if body:
         return f"sha256:{hashlib.sha256(body).hexdigest()}"
-    return "" if b"" in bodies else None
+    return None if body is None else ""
 
 
 def _body(question: ManifestRequest, reference: Reference, until: float) -> bytes | None:

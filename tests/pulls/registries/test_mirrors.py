@@ -191,21 +191,14 @@ def test_hosts_come_in_their_order_and_the_registry_last(tmp_path: Path) -> None
         namespace="docker.io",
         origin=origin,
     )
-    assert [(one.url(), one.path, one.has_tags) for one in found[1:]] == [
-        ("http://10.0.0.9", "/v2", True),
-        ("https://cache.example/docker.io", "/docker.io/v2", False),
-        ("https://odd.example/api", "/api", True),
-        ("https://registry-1.docker.io", "/v2", True),
+    assert [(one.url(), one.path) for one in found[1:]] == [
+        ("http://10.0.0.9", "/v2"),
+        ("https://cache.example/docker.io", "/docker.io/v2"),
+        ("https://odd.example/api", "/api"),
+        ("https://registry-1.docker.io", "/v2"),
     ]
     assert [one.verifies for one in found] == [True, False, True, True, True]
     assert [one.namespace for one in found][-2:] == ["docker.io", ""]
-
-
-def test_a_tag_is_asked_only_of_servers_that_resolve(tmp_path: Path) -> None:
-    known = access(tmp_path, hosts(tmp_path, "docker.io"))
-    assert "https://cache.example/docker.io" not in urls_of(known.endpoints(parse("busybox:1")))
-    digest = f"busybox:1@sha256:{'1' * 64}"
-    assert "https://cache.example/docker.io" in urls_of(known.endpoints(parse(digest)))
 
 
 @pytest.mark.parametrize(
@@ -319,7 +312,6 @@ def test_lists_of_folders(
 
 
 REGISTRIES_CONF = """
-unqualified-search-registries = ["first.test", "docker.io"]
 [[registry]]
 prefix = "a.test/team"
 location = "b.test/moved"
@@ -428,13 +420,3 @@ def test_a_later_file_overrides_an_earlier_one_and_a_bad_one_changes_nothing(
     write(tmp_path, f"{folder}/2.conf", '[[registry]]\nprefix = "a.test"\nlocation = "c.test"\n')
     write(tmp_path, f"{folder}/3.conf", "[[")
     assert servers(CrioAccess({}, {}, str(tmp_path)), "a.test/x") == ["https://c.test x"]
-
-
-def test_short_names(tmp_path: Path) -> None:
-    access = CrioAccess({}, {}, str(tmp_path))
-    assert access.meanings("x:1") == [parse("docker.io/library/x:1")]
-    write(tmp_path, "/etc/containers/registries.conf", REGISTRIES_CONF)
-    assert access.meanings("x:1") == [parse("first.test/x:1"), parse("docker.io/x:1")]
-    assert access.meanings("team/x") == [parse("first.test/team/x"), parse("docker.io/team/x")]
-    assert access.meanings("docker.io/x:1") == [parse("docker.io/x:1")]
-    assert access.meanings("a.test/x:1") == [parse("a.test/x:1")]
