@@ -192,36 +192,11 @@ def test_a_pod_of_the_same_name_as_its_container_is_meant(fake: FakeServer, pods
     assert run("-r", fake.endpoint, "logs", "shop/web/web").stdout == b"from 1\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        (["--all"], ["shop/web/main", "shop/web/side", "prod/db/main"]),
-        (["-l", "app=db"], ["prod/db/main"]),
-        (["-l", "app=web", "--tail", "1"], ["shop/web/main", "shop/web/side"]),
-        (["--all", "-n", "prod"], ["prod/db/main"]),
-        (["--all", "-c", "main"], ["shop/web/main", "prod/db/main"]),
-        (["-l", "app=web", "-n", "shop", "-c", "side"], ["shop/web/side"]),
-    ],
-)
-def test_the_logs_of_many(fake: FakeServer, pods: Path, words: list[str], names: list[str]) -> None:
-    done = run("-r", fake.endpoint, "logs", "-t", *words)
-    lines = (done.stdout if "--tail" not in words else done.stderr).decode().splitlines()
-    assert [each.split("] ")[0].removeprefix("[") for each in lines] == names
-    times = [each.split()[1] for each in lines]
-    assert times == sorted(times)
-
-
-@pytest.mark.parametrize("line", ["web -c side", "-c side -n shop web", "--all web -c side"])
+@pytest.mark.parametrize("line", ["web -c side", "-c side -n shop web"])
 def test_a_container_of_a_pod_as_kubectl_names_it(fake: FakeServer, pods: Path, line: str) -> None:
     assert run("-r", fake.endpoint, "logs", *line.split()).stdout == b"from 2\n"
     other = run("-r", fake.endpoint, "logs", "-n", "prod", *line.split())
     assert (other.code, other.stdout) == ((0, b"from 2\n") if "-n" in line else (1, b""))
-
-
-def test_no_pod_has_the_label(fake: FakeServer, pods: Path) -> None:
-    done = run("-r", fake.endpoint, "logs", "-l", "app=none")
-    assert (done.code, done.stdout) == (1, b"")
-    assert done.stderr.startswith(b"pycrictl: no pod is selected\n")
 
 
 def test_one_log_that_is_missing_is_a_warning(fake: FakeServer, pods: Path) -> None:

@@ -1,4 +1,4 @@
-"""``pycrictl logs``: the log of one container, or those of all containers of pods."""
+"""``pycrictl logs``: the log of one container, or those of all containers of a pod."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Annotated, Literal, TextIO
 
 import typer
 
+from pycrictl._proto import cri_pb2
 from pycrictl.base.environ import descriptor_of, write_bytes
-from pycrictl.base.errors import MissingArgument, PycrictlError, UsageError
+from pycrictl.base.errors import PycrictlError
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.node.logs.log_reader import LogReader, Selection, parse_since, pause_for
@@ -24,33 +25,18 @@ from pycrictl.runtime.cri.inspection import containerlog
 def logs(
     ctx: typer.Context,
     container: Annotated[
-        str | None,
+        str,
         typer.Argument(
-            metavar="[CONTAINER]",
+            metavar="CONTAINER",
             autocompletion=complete.logs,
             help="ID or name of a container, or of a pod for all of its containers.",
         ),
-    ] = None,
-    all_: Annotated[
-        bool,
-        typer.Option(
-            "--all", "-a", help="All containers of the named pod, or of the node if none is named."
-        ),
-    ] = False,
+    ],
     of_container: options.OfContainer = None,
     follow: Annotated[
         bool,
         typer.Option("--follow", "-f", help="Keep following until the container or the pod ends."),
     ] = False,
-    labels: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--label",
-            "-l",
-            metavar="KEY=VALUE",
-            help="All containers of the pods with this label; repeatable.",
-        ),
-    ] = None,
     limit_bytes: Annotated[
         int,
         options.int_option("--limit-bytes", help="Stop after this many bytes; negative: no limit."),
@@ -87,8 +73,8 @@ def logs(
     terminal control sequences. Logs are files on the node, so the command must run there. Lines in
     neither the CRI's format nor Docker's are printed as they are, with a warning.
 
-    Merges the logs of several containers (of a pod, of the node, or of pods with a label) by time;
-    each line starts with the container's name. Other options apply to each log.
+    Merges the logs of a pod's containers by time; each line starts with the container's name. Other
+    options apply to each log.
 
     Rotated files of a log are part of it, also compressed ones.
 
@@ -110,28 +96,15 @@ def logs(
         is_strict=is_strict,
     )
 
-    pods = options.split_pairs(app, labels, "--label")
     options.named(container, "container")
-    if container is not None and pods:
-        raise UsageError("a name and --label cannot be combined")
-    if container is None and not pods and not all_:
-        raise MissingArgument(
-            "no container is named", hint="--all shows the logs of all containers"
-        )
     with app.open_client("runtime") as client:
         output = _Output(app, client, wanted, follow, previous, reopen)
-        target: str | containerlog.PodFilter = containerlog.PodFilter(
-            labels=pods,
-            namespace=options.named(namespace, "namespace"),
-            container=options.named(of_container, "container"),
-        )
-        if container is not None:
-            word = options.qualified(container, container=of_container, namespace=namespace)
-            target = containerlog.find(client, word, whole_pod=all_ and of_container is None)
-        if isinstance(target, containerlog.PodFilter):
-            output.show_pods(target)
-        else:
+        word = options.qualified(container, container=of_container, namespace=namespace)
+        target = containerlog.find(client, word)
+        if isinstance(target, str):
             output.show_container(target)
+        else:
+            output.show_pod(target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,20 +133,16 @@ class _Output:
         except KeyboardInterrupt:
             pass  # how users end it
 
-    def show_pods(self, pods: containerlog.PodFilter) -> None:
+    def show_pod(self, pod: cri_pb2.PodSandbox) -> None:
         warn = self.app.env.warn
-        logs = containerlog.logs_of(self.client, pods, previous=self.previous, warn=warn)
+        logs = containerlog.logs_of(self.client, pod, previous=self.previous, warn=warn)
         if self.previous and not logs:
             raise PycrictlError("no container has an earlier attempt")
         together = Together(self.wanted, warn=warn)
-        # Many containers are asked about less often, so as not to keep the runtime busy.
-        every_s = max(1.0, len(logs) / 10)
-        for log in logs:
+        for name, log in logs:
             if self.reopen and log.is_alive:
                 containerlog.reopen_log(self.client, log.container_id)
-            # For a single pod, lines begin as in kubectl: its namespace is known.
-            name = "/".join(("pod", *log.name.split("/")[1:])) if pods.name else log.name
-            lasts = containerlog.life(self.client, log, every_s=every_s)
+            lasts = containerlog.life(self.client, log)
             is_alive = lasts if self.follow else lambda: False
             together.add(log.path, prefix=f"[{name}] ", is_alive=is_alive)
         try:

@@ -29,7 +29,7 @@ GOES_ON: Final = {
     "pycrictl attach web": GoesOn("serving", 130),
     "pycrictl image-pull-progress --follow": GoesOn("downloading", 130),
     "pycrictl logs --follow --tail 20 --timestamps web": GoesOn("Z serving"),
-    "pycrictl logs -f --all default/web": GoesOn("[pod/web/web] serving"),
+    "pycrictl logs -f default/web": GoesOn("serving"),
     "pycrictl port-forward web 8080:80 :9090": GoesOn(" -> 9090"),
     "pycrictl proxy --upstream unix:///run/containerd/containerd.sock": GoesOn(" ready "),
     "pycrictl stats --watch": GoesOn("CPU %"),

@@ -1,11 +1,11 @@
-"""The logs of a container, of pods, or of the node: their paths, and whether they may grow."""
+"""The logs of a container, or of a pod: their paths, and whether they may grow."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from pycrictl._proto import cri_pb2
@@ -28,7 +28,6 @@ class ContainerLog:
     container_id: str
     path: str
     is_alive: bool
-    name: str = ""
 
 
 def container_log(client: CriClient, container_id: str, *, previous: bool = False) -> ContainerLog:
@@ -101,73 +100,42 @@ def life(
     return lasts
 
 
-@dataclass(frozen=True, slots=True)
-class PodFilter:
-    """Selects containers by their pods and names; empty texts select all.
-
-    Attributes:
-        name: the pod's NAMESPACE/NAME.
-        labels: labels that the pod must have.
-        namespace: the pod's namespace.
-        container: the container's name.
-    """
-
-    name: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    namespace: str = ""
-    container: str = ""
-
-    def match(self, pod: cri_pb2.PodSandbox) -> bool:
-        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        has_labels = all(pod.labels.get(key) == value for key, value in self.labels.items())
-        in_namespace = self.namespace in ("", pod.metadata.namespace)
-        return has_labels and in_namespace and self.name in ("", name)
-
-
-def find(client: CriClient, text: str, *, whole_pod: bool = False) -> str | PodFilter:
+def find(client: CriClient, text: str) -> str | cri_pb2.PodSandbox:
+    """Return the ID of the container that a word refers to; or the pod, if it has several."""
+    if re.fullmatch(WHOLE_ID, text):
+        return text
     lookup = Lookup(client)
-    if not whole_pod:
-        if re.fullmatch(WHOLE_ID, text):
-            return text
-        if (named := lookup.named_pod(text)) is not None and len(lookup.containers_of(named)) > 1:
-            return PodFilter(text)
-        target = lookup.target(text, "container")
-        if target.error is None:
-            return target.id
-        try:
-            pod = lookup.find_pod(text)
-        except PycrictlError:
-            raise target.error from None
-    else:
-        pod = lookup.find_pod(text)
-    return PodFilter(f"{pod.metadata.namespace}/{pod.metadata.name}")
+    if (named := lookup.named_pod(text)) is not None and len(lookup.containers_of(named)) > 1:
+        return named
+    target = lookup.target(text, "container")
+    if target.error is None:
+        return target.id
+    try:
+        return lookup.find_pod(text)
+    except PycrictlError:
+        raise target.error from None
 
 
 def logs_of(
-    client: CriClient, pods: PodFilter, *, previous: bool = False, warn: Callable[[str], None]
-) -> list[ContainerLog]:
+    client: CriClient,
+    pod: cri_pb2.PodSandbox,
+    *,
+    previous: bool = False,
+    warn: Callable[[str], None],
+) -> list[tuple[str, ContainerLog]]:
     """Return the logs of the newest attempt of each container, or of the attempt before.
 
-    ``warn`` is called for each container without such a log.
+    They are named as kubectl names them; ``warn`` is called for each container without such a log.
     """
-    lookup = Lookup(client)
-    selected = [pod for pod in lookup.pods if pods.match(pod)]
-    if not selected:
-        raise NotFound("no pod is selected", hint="'pycrictl pods' lists the pods of the node")
-    containers = {
-        container.id: container
-        for pod in selected
-        for container in lookup.containers_of(pod)
-        if pods.container in ("", container.metadata.name)
-        and container.state != cri_pb2.CONTAINER_CREATED
-        and (container.metadata.attempt or not previous)
-    }
     logs = []
-    for container in sorted(containers.values(), key=lambda container: container.created_at):
-        name = lookup.full_name(container)
+    for container in Lookup(client).containers_of(pod):
+        if container.state == cri_pb2.CONTAINER_CREATED or (
+            previous and not container.metadata.attempt
+        ):
+            continue
+        name = f"pod/{pod.metadata.name}/{container.metadata.name}"
         try:
-            log = container_log(client, container.id, previous=previous)
-            logs.append(replace(log, name=name))
+            logs.append((name, container_log(client, container.id, previous=previous)))
         except PycrictlError as error:
             warn(f"{name}: {error.message}")
     return logs
