@@ -38,14 +38,13 @@ class Selection:
         typer.Option("--selector", "-l", metavar="LABELS", help="Only pods with these labels."),
     ] = None
 
-    def asked(self, node: str | None = None, container: str | None = None) -> Asked:
+    def asked(self, node: str | None = None) -> Asked:
         asked = Asked(
             tuple(options.named(name, "pod") for name in self.names or ()),
             options.named(self.selector, "label selector"),
             options.named(self.namespace, "namespace"),
             self.all_namespaces,
             options.named(node, "node"),
-            options.named(container, "container"),
         )
         asked.check()
         return asked

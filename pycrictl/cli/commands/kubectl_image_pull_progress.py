@@ -21,15 +21,6 @@ def image_pull_progress(
     ctx: typer.Context,
     *,
     selection: Selection,
-    container: Annotated[
-        str | None,
-        typer.Option(
-            "--container",
-            "-c",
-            metavar="CONTAINER",
-            help="Only for this container.",
-        ),
-    ] = None,
     node: Annotated[
         str | None,
         typer.Option(
@@ -57,7 +48,7 @@ def image_pull_progress(
     Example: kubectl image-pull-progress web
     """
     app: AppContext = ctx.obj
-    asked = selection.asked(node, container)
+    asked = selection.asked(node)
     outlet = choose(progress, app.env, stdout="progress")
     display = open_display(outlet)
     pace = Pace(interval_s=interval or outlet.interval_s, follow=follow)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from typing import Any, Final
 
 from pycrictl import __version__
@@ -41,11 +40,10 @@ _ERROR: Final = re.compile(
 )
 _FROM_SERVER: Final = re.compile(r"Error from server(?: \((\w+)\))?: (.*)", re.DOTALL)
 _FORBIDDEN: Final = re.compile(
-    r'User "(?P<user>.+?)" cannot (?P<verb>\w+) resource "(?P<resource>[\w./-]+)"'
+    r'User ".+?" cannot \w+ resource "(?P<resource>[\w./-]+)"'
     r'(?: in API group "(?P<group>[\w.-]*)")?'
     r'(?: (?:in the namespace "(?P<namespace>[\w.-]+)"|at the cluster scope))?'
 )
-_SERVICE_ACCOUNT: Final = re.compile(r"system:serviceaccount:([\w.-]+):([\w.-]+)")
 
 
 def is_error(line: str) -> bool:
@@ -145,35 +143,17 @@ def _unauthorized() -> PycrictlError:
 
 
 def forbidden(message: str) -> PycrictlError:
-    """Return the error for a missing permission, with the command that grants it."""
+    """Return the error for a missing permission, with the ClusterRole that grants it."""
     hint = None
     if match := _FORBIDDEN.search(message):
-        user, resource, namespace = match["user"], match["resource"], match["namespace"]
         role = VIEW_ROLE if match["group"] == GROUP else "view"
-        if resource == f"pods/{COPIES}":
+        if match["resource"] == f"pods/{COPIES}":
             role = COPY_ROLE
-        elif resource == "pods/exec":
-            role = "pycrictl-exec"
-        command = binding(user, role, namespace)
-        if resource == "pods/exec":  # no built-in role has only this
-            made = f"kubectl create clusterrole {role} --verb=create --resource=pods/exec"
-            command = f"{made}; {command}"
-        hint = f"an administrator may grant it: {command}"
+        elif match["resource"] == "pods/exec":
+            role = "edit"
+        kind = "rolebinding" if match["namespace"] else "clusterrolebinding"
+        hint = f"the ClusterRole {role} grants it: kubectl create {kind} --help"
     return Denied(message or "forbidden", code="Forbidden", details=message, hint=hint)
-
-
-def binding(user: str, role: str, namespace: str | None) -> str:
-    name = re.sub(r"[^a-z0-9]+", "-", f"{role}-{user}".lower()).strip("-")[:253]
-    if account := _SERVICE_ACCOUNT.fullmatch(user):
-        subject = f"--serviceaccount={account[1]}:{account[2]}"
-    else:
-        subject = f"--user={shlex.quote(user)}"
-    if namespace:
-        return (
-            f"kubectl create rolebinding {name} --clusterrole={role} {subject}"
-            f" --namespace={namespace}"
-        )
-    return f"kubectl create clusterrolebinding {name} --clusterrole={role} {subject}"
 
 
 def _status(body: bytes) -> dict[str, Any]:

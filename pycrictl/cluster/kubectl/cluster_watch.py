@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from pycrictl.base.errors import (
@@ -19,16 +20,17 @@ from pycrictl.base.errors import (
     Unimplemented,
     UpgradeRefused,
 )
+from pycrictl.base.foreign import count, mapping, mappings, parsed, text
 from pycrictl.cluster.agent.api.names import GROUP_VERSION
 from pycrictl.cluster.kubectl import api_errors
-from pycrictl.cluster.kubectl.imagepulls import PullObjects, Wanted
 from pycrictl.cluster.kubectl.kubectl_proxy import KubectlProxy, fetch, read
 from pycrictl.cluster.kubectl.pod_selection import Asked, PodSelection, find
 from pycrictl.cluster.kubectl.program import Kubectl
 from pycrictl.kube.apiclient import Expired, events_of
+from pycrictl.pulls.messages import pull_in_status
 from pycrictl.pulls.sources.endings import SETTLE_S, Endings, Pace, Sink, conclude
 from pycrictl.pulls.sources.stream_watch import watch_pulls
-from pycrictl.pulls.state import PullState
+from pycrictl.pulls.state import Phase, PullState
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.streams.loop import end_tasks, in_thread
 from pycrictl.streams.target import Target
@@ -40,6 +42,16 @@ BEGIN_S: Final = 10.0
 
 MOST_FAILED: Final = 6
 _TICK_S: Final = 0.25
+
+_PHASES: Final = {
+    "Queued": Phase.WAITING,
+    "Waiting": Phase.WAITING,
+    "Pulling": Phase.DOWNLOADING,
+    "Extracting": Phase.EXTRACTING,
+    "Succeeded": Phase.DONE,
+    "Failed": Phase.FAILED,
+    "BackOff": Phase.FAILED,
+}
 
 _OnPull = Callable[[PullState], None]
 _OnNote = Callable[[str], None]
@@ -80,8 +92,9 @@ class _Lists:
         self._selection = selection
         self._is_endless = is_endless
         pod = selection.single
-        wanted = Wanted(selection.namespace, asked.node, asked.container, selection.has, bool(pod))
-        self._pulls = PullObjects(wanted)
+        self._pulls = PullObjects(
+            selection.has, is_of_one_node=bool(asked.node), is_of_one_pod=bool(pod)
+        )
         namespace = f"/namespaces/{selection.namespace}" if selection.namespace else ""
         self._path = f"/apis/{GROUP_VERSION}{namespace}/imagepulls"
         fields = {"spec.nodeName": asked.node, "spec.podName": pod.name if pod else ""}
@@ -186,3 +199,139 @@ class _Lists:
     def _target(self, query: Mapping[str, str]) -> Target:
         words = urlencode({**self._query, **query})
         return self._proxy.target(f"{self._path}?{words}" if words else self._path)
+
+
+class PullObject(NamedTuple):
+    """The required parts of an ImagePull object.
+
+    Attributes:
+        pull: without what its status says; its pod is the first of those that share the pull.
+        node: the node that pulls, empty before the pod has one.
+        namespace, name: of the object's pod.
+        has_begun: there is a pull, not only a pod that waits for one.
+    """
+
+    pull: PullState
+    node: str
+    namespace: str
+    name: str
+    phase: Phase
+    has_begun: bool
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase in (Phase.DONE, Phase.FAILED)
+
+    def shares(self, other: PullObject) -> bool:
+        return (self.pull.image, self.node) == (other.pull.image, other.node)
+
+
+class PullObjects:
+    """The pulls in lists and watches of ImagePull objects, and which are under way. Pure.
+
+    A pull has its node where pulls of several nodes are shown, since each node pulls the same
+    bytes. On one node, several pods that need one image share its pull, which is named after the
+    first of them.
+
+    Args:
+        has_pod: whether the pod of this namespace and name is selected.
+        is_of_one_node: pulls need not name their node.
+        is_of_one_pod: pulls need not name their pod, and images that are present are shown, too.
+    """
+
+    def __init__(
+        self,
+        has_pod: Callable[[str, str], bool] = lambda namespace, name: True,
+        *,
+        is_of_one_node: bool = False,
+        is_of_one_pod: bool = False,
+    ) -> None:
+        self.version = ""
+        self.silent: dict[str, str] = {}
+        self.lost: list[PullObject] = []
+        self._has_pod = has_pod
+        self._is_of_one_node = is_of_one_node or is_of_one_pod
+        self._is_of_one_pod = is_of_one_pod
+        self._objects: dict[str, PullObject] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        return all(pull.is_over for pull in self._objects.values())
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a wanted pull is under way; pods may wait for others that may never begin."""
+        return any(pull.has_begun and not pull.is_over for pull in self._objects.values())
+
+    def receive_list(self, body: bytes) -> list[PullState]:
+        """Process a list; objects that are missing from it no longer exist."""
+        document = parsed(body)
+        if document.get("kind") != "ImagePullList":
+            raise ValueError("not an ImagePullList")
+        before, self._objects = self._objects, {}
+        self.silent.clear()
+        pulls: list[PullState] = []
+        for item in mappings(document.get("items")):
+            pulls += self._apply(item, before)
+        for uid in before.keys() - self._objects.keys():
+            self._lose(before[uid])
+        self._take_version(document)
+        return pulls
+
+    def receive_event(self, event: Mapping[str, Any]) -> list[PullState]:
+        """Process an event of a watch; unknown kinds are ignored."""
+        kind, document = event.get("type"), mapping(event.get("object"))
+        self._take_version(document)
+        if kind in ("ADDED", "MODIFIED"):
+            return list(self._apply(document, self._objects))
+        uid = text(mapping(document.get("metadata")).get("uid"))
+        if kind == "DELETED" and (pull := self._objects.pop(uid, None)) is not None:
+            self._lose(pull)
+        return []
+
+    def _take_version(self, document: dict[str, Any]) -> None:
+        self.version = text(mapping(document.get("metadata")).get("resourceVersion"))
+
+    def _apply(
+        self, document: dict[str, Any], before: dict[str, PullObject]
+    ) -> Iterator[PullState]:
+        metadata, spec, status = (
+            mapping(document.get(key)) for key in ("metadata", "spec", "status")
+        )
+        namespace, node = text(metadata.get("namespace")), text(spec.get("nodeName"))
+        pod, image = text(spec.get("podName")), text(spec.get("image"))
+        if not self._has_pod(namespace, pod):
+            return
+        uid, error = text(metadata.get("uid")), text(status.get("error"))
+        old = before.get(uid)
+        if status.get("unknown") is True:
+            self.silent[node] = error
+            if old is not None:  # its agent may come back
+                self._objects[uid] = old
+            return
+        stands = text(status.get("phase"))
+        phase = _PHASES.get(stands, Phase.WAITING)
+        shown_node = "" if self._is_of_one_node else node
+        pods = () if self._is_of_one_pod else (f"{namespace}/{pod}",)
+        pull = PullState(image=image, node=shown_node, pods=pods)
+        shown = PullObject(pull, node, namespace, pod, phase, stands != "Waiting")
+        others = [old, *self._objects.values()]
+        if first := next((other for other in others if other and other.shares(shown)), None):
+            pull = replace(pull, pods=first.pull.pods)
+            shown = shown._replace(pull=pull)
+        self._objects[uid] = shown
+        if phase is Phase.DONE and old is not None and old.phase is phase:
+            return  # that has been said; a list repeats it
+        if stands == "Succeeded":
+            is_old = not self.version  # it ended before the watch began
+            if is_old and not self._is_of_one_pod:
+                return
+            if is_old or not (count(status.get("totalBytes")) or status.get("startTime")):
+                phase, status = Phase.PRESENT, {}
+        if phase is Phase.FAILED:
+            error = error or text(status.get("kubeletReason")) or "the pull failed"
+        yield pull_in_status(status, replace(pull, error=error), phase)
+
+    def _lose(self, pull: PullObject) -> None:
+        if not pull.is_over and not any(other.shares(pull) for other in self._objects.values()):
+            self.lost.append(pull)

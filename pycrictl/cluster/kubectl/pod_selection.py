@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pycrictl.base.errors import Denied, NotFound, PycrictlError, UsageError
+from pycrictl.base.errors import Denied, PycrictlError, UsageError
 from pycrictl.base.foreign import mapping, mappings, text
 from pycrictl.base.units import quote
 from pycrictl.cluster.agent.api.names import is_name
@@ -29,7 +29,6 @@ class Asked(NamedTuple):
     namespace: str = ""
     is_everywhere: bool = False
     node: str = ""
-    container: str = ""
 
     def check(self) -> None:
         if self.names and self.selector:
@@ -108,8 +107,6 @@ def find(kubectl: Kubectl, asked: Asked) -> PodSelection:
     if asked.selector:
         selectors.append(asked.selector)
     pods = _pods(named + _select(kubectl, namespace, selectors, asked.node))
-    if asked.names:
-        _check_container(asked.container, pods)
     return PodSelection(kubectl, asked, namespace, pods, selectors)
 
 
@@ -182,12 +179,3 @@ def selector_of(document: dict[str, Any]) -> str:
             " replicaset, job or service",
         )
     return ",".join(f"{key}={value}" for key, value in labels.items())
-
-
-def _check_container(name: str, pods: Iterable[Pod]) -> None:
-    images = (image for pod in pods for image in pod.images if not image.is_volume)
-    known = list(dict.fromkeys(image.container for image in images))
-    if name and known and name not in known:
-        raise NotFound(
-            f"no container {quote(name)} in the pod", hint=f"containers: {', '.join(known)}"
-        )

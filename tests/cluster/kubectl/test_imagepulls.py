@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pycrictl.cluster.kubectl.imagepulls import PullObjects, Wanted
+from pycrictl.cluster.kubectl.cluster_watch import PullObjects
 from tests.cluster.kubectl.cluster import event, pull
 
 
@@ -19,7 +19,7 @@ def listing(*items: Any) -> bytes:
 
 
 def test_a_layer() -> None:
-    pulls = PullObjects(Wanted())
+    pulls = PullObjects()
     (found,) = pulls.receive_list(
         listing(pull("web", progress=3, total=9, queuePosition=2, startTime="2026-11-22T10:00:00Z"))
     )
@@ -44,7 +44,7 @@ def test_a_layer() -> None:
     ],
 )
 def test_phases(phase: str, is_idle: bool, said: str) -> None:
-    pulls = PullObjects(Wanted())
+    pulls = PullObjects()
     pulls.receive_list(listing())
     begun = pull("web", phase, startTime="2026-11-22T10:00:00Z")
     (found,) = pulls.receive_event(event("ADDED", begun))
@@ -55,16 +55,16 @@ def test_phases(phase: str, is_idle: bool, said: str) -> None:
 def test_a_stall_is_one_of_the_layers_that_are_downloaded() -> None:
     sums = {"count": 1, "progress": 3, "total": 9, "stalled_s": 12.5}
     stalled = pull("web", progress=3, total=9, stalledSeconds=12, sums=sums)
-    (found,) = PullObjects(Wanted()).receive_list(listing(stalled))
+    (found,) = PullObjects().receive_list(listing(stalled))
     assert [layer.stalled_s for layer in found.layers] == [12.5]
     waiting = pull("web", "Queued", total=9, sums=sums)
-    (found,) = PullObjects(Wanted()).receive_list(listing(waiting))
+    (found,) = PullObjects().receive_list(listing(waiting))
     assert [layer.stalled_s for layer in found.layers] == [0.0]
 
 
 def test_what_was_over_before() -> None:
     """A pull that had ended is not part of the watch; for a later pod, an image may be present."""
-    pulls = PullObjects(Wanted())
+    pulls = PullObjects()
     over = pull("web", "Succeeded", total=27, progress=27, startTime="2026-11-22T10:00:00Z")
     assert pulls.receive_list(listing(over)) == []
     assert pulls.is_idle
@@ -74,7 +74,7 @@ def test_what_was_over_before() -> None:
 
 
 def test_pods_of_one_node_share_a_pull() -> None:
-    pulls = PullObjects(Wanted(node="n1"))
+    pulls = PullObjects(is_of_one_node=True)
     one, two = pull("a", total=5), pull("b", total=5)
     found = pulls.receive_list(listing(one, two))
     assert {(pull.name, pull.pods) for pull in found} == {("web:1", ("default/a",))}
@@ -87,14 +87,14 @@ def test_pods_of_one_node_share_a_pull() -> None:
 
 
 def test_what_a_new_list_lacks_is_lost() -> None:
-    pulls = PullObjects(Wanted())
+    pulls = PullObjects()
     pulls.receive_list(listing(pull("a"), pull("b", "Succeeded", image="x:1")))
     assert pulls.receive_list(listing()) == []
     assert [lost.name for lost in pulls.lost] == ["a"]
 
 
 def test_a_pull_whose_agent_is_silent_for_a_while_is_not_lost() -> None:
-    pulls = PullObjects(Wanted())
+    pulls = PullObjects()
     pulls.receive_list(listing(pull("web", total=9)))
     unknown = pull("web", "Waiting", unknown=True, error="it did not answer")
     for _ in range(2):
@@ -105,31 +105,25 @@ def test_a_pull_whose_agent_is_silent_for_a_while_is_not_lost() -> None:
 
 
 def test_what_is_not_wanted_is_left_out() -> None:
-    wanted = Wanted("default", "n1", "app", lambda namespace, name: name != "other")
-    pulls = PullObjects(wanted)
-    others = [
-        pull("a", namespace="else"),
-        pull("b", node="n2"),
-        pull("other"),
-        {**pull("c"), "spec": {**pull("c")["spec"], "containers": ["sidecar"]}},
-    ]
+    pulls = PullObjects(lambda namespace, name: (namespace, name) == ("default", "web"))
+    others = [pull("web", namespace="else"), pull("other")]
     assert pulls.receive_list(listing(*others)) == []
-    assert len(pulls.receive_list(listing(pull("d")))) == 1
+    assert len(pulls.receive_list(listing(pull("web")))) == 1
 
 
 def test_a_bookmark_moves_the_version() -> None:
-    pulls = PullObjects(Wanted())
+    pulls = PullObjects()
     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "99"}}}
     assert pulls.receive_event(bookmark) == []
     assert pulls.version == "99"
 
 
 def test_what_only_a_next_version_says_is_left_out() -> None:
-    pulls = PullObjects(Wanted())
+    pulls = PullObjects()
     more = {"signature": {"verified": True}, "priority": 7}
     newer = {**pull("web", progress=3, total=9), **more}
     newer["status"] |= {**more, "layers": [{**one, **more} for one in newer["status"]["layers"]]}
-    assert pulls.receive_list(listing(newer)) == PullObjects(Wanted()).receive_list(
+    assert pulls.receive_list(listing(newer)) == PullObjects().receive_list(
         listing(pull("web", progress=3, total=9))
     )
     assert pulls.receive_event({"type": "PROGRESS", "object": newer}) == []
@@ -138,7 +132,7 @@ def test_what_only_a_next_version_says_is_left_out() -> None:
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"kind": "Status"}'])
 def test_what_is_not_a_list(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        PullObjects(Wanted()).receive_list(text)
+        PullObjects().receive_list(text)
 
 
 _KEYS = (
@@ -164,10 +158,10 @@ _ANYTHING = st.recursive(
 @settings(max_examples=30)
 @given(st.lists(_ANYTHING, max_size=3))
 def test_no_object_does_harm(items: list[Any]) -> None:
-    pulls = PullObjects(Wanted(container="app"))
+    pulls = PullObjects(is_of_one_pod=True)
     for found in pulls.receive_list(listing(*items)):
         assert all(layer.progress >= 0 for layer in found.layers)
-    pulls = PullObjects(Wanted())
+    pulls = PullObjects()
     pulls.receive_list(listing(*items))
     for item in items:
         pulls.receive_event({"type": "MODIFIED", "object": item})

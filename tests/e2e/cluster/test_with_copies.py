@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,39 +72,6 @@ def test_trees_both_ways(
         for folder in ("new", "same"):
             shutil.rmtree(container.root / folder)
     wait_until(lambda: agent.kept == [])
-
-
-def test_hints_are_commands_that_grant_what_is_missing(
-    shared_cluster: Cluster, containers: dict[str, Container], tmp_path: Path
-) -> None:
-    admin = {
-        "PATH": f"{shared_cluster.programs}:{os.environ['PATH']}",
-        "KUBECONFIG": str(shared_cluster.kubeconfig("admin")),
-        "HOME": str(tmp_path),
-    }
-    (tmp_path / "f").write_text("content")
-    granted: list[str] = []
-    with workstation(shared_cluster, tmp_path, "jane") as jane:
-
-        def is_copied() -> bool:
-            done = jane(str(tmp_path / "f"), "web:/granted", "--retries", "0")
-            if done.returncode == 0:
-                return True
-            command = done.stderr.decode().partition("may grant it: ")[2].strip()
-            assert command, done.stderr
-            if command not in granted:
-                granted.append(command)
-                subprocess.run(["sh", "-ec", command], env=admin, check=True)
-            return False
-
-        try:
-            wait_until(is_copied)
-        finally:
-            kubectl = shared_cluster.kubectl
-            kubectl("delete", "clusterrole", "pycrictl-exec")
-            kubectl("delete", "rolebindings", "--all", "-n", "default")
-    assert len(granted) == 2
-    assert (containers["web"].root / "granted").read_text() == "content"
 
 
 DENIED, FORBIDDEN = "permission denied", "operation not permitted"

@@ -19,7 +19,7 @@ from pycrictl.cluster.agent.api.answers import cells
 from pycrictl.cluster.agent.api.names import Document
 from pycrictl.cluster.agent.node_pulls import pulls_in
 from pycrictl.cluster.agent.objects import objects_of
-from pycrictl.cluster.kubectl.imagepulls import PullObjects, Wanted
+from pycrictl.cluster.kubectl.cluster_watch import PullObjects
 from pycrictl.kube.pods import parse_pod
 from pycrictl.proxy.operators import status_document
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
@@ -157,7 +157,7 @@ class Watchers:
         assert pod is not None
         (one,) = objects_of([pod], pulls_in(view, ()), "n1")
         body = {"kind": "ImagePullList", "metadata": {}, "items": [one]}
-        for pull in PullObjects(Wanted(node="n1")).receive_list(json.dumps(body).encode()):
+        for pull in PullObjects(is_of_one_node=True).receive_list(json.dumps(body).encode()):
             self.plugin.apply(pull, now=now)
         self.moments.append(
             {
