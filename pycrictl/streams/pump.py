@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import select
 import signal
 import stat
@@ -136,12 +137,53 @@ class DetachKeys:
         return data.removesuffix(self._held) if self._held else data, False
 
 
-class Terminal:
-    """A terminal that may be made raw, and is restored when the ``with`` statement ends."""
+class Modes:
+    """The modes of a terminal that a program's output has switched: xterm's DECSET and DECRST."""
 
-    def __init__(self, descriptor: int) -> None:
+    _switch: Final = re.compile(rb"\x1b\[\?([0-9;]{1,60})([hl])")
+    _longest_bytes: Final = 64
+    _on_by_default: Final = frozenset({7, 25})  # wrapped lines, the cursor
+    _off_by_default: Final = frozenset(
+        # cursor keys, reverse video, mouse and focus, pasting, held output, the other screen
+        {1, 5, 9, *range(1000, 1007), 1015, 1016, 2004, 2026, 47, 1047, 1049}
+    )
+
+    def __init__(self) -> None:
+        self._switched: set[int] = set()
+        self._tail = b""
+
+    def feed(self, data: _Piece) -> None:
+        """Read the next bytes of the output; a sequence may be split anywhere."""
+        text = self._tail + data
+        for numbers, switch in self._switch.findall(text):
+            modes = {int(number) for number in numbers.split(b";") if number}
+            known = self._off_by_default if switch == b"h" else self._on_by_default
+            self._switched = (self._switched - modes) | (modes & known)
+        # The last sequence is read again with the next bytes, which is harmless.
+        start = text.rfind(b"\x1b", max(0, len(text) - self._longest_bytes))
+        self._tail = text[start:] if start >= 0 else b""
+
+    def undoing(self) -> bytes:
+        """Return the sequences that switch all of them back, and reset keypad and style."""
+        back = (
+            b"\x1b[?%d%s" % (mode, b"h" if mode in self._on_by_default else b"l")
+            for mode in sorted(self._switched)
+        )
+        return b"".join((*back, b"\x1b>\x1b[m")) if self._switched else b""
+
+
+class Terminal:
+    """A terminal that may be made raw, and is restored when the ``with`` statement ends.
+
+    So are the modes of ``screen``, the descriptor of the output if that is a terminal: a program
+    that is killed leaves its screen, and no cursor.
+    """
+
+    def __init__(self, descriptor: int, *, screen: int | None = None) -> None:
         self._descriptor = descriptor
         self._settings = termios.tcgetattr(descriptor)
+        self._screen = screen
+        self._modes = Modes()
 
     def make_raw(self) -> None:
         """Pass on each key as it is typed, even Ctrl-C, without echo."""
@@ -154,13 +196,19 @@ class Terminal:
             return 0, 0
         return columns, rows
 
+    def shows(self, data: _Piece) -> None:
+        if self._screen is not None:
+            self._modes.feed(data)
+
     def __enter__(self) -> Terminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(termios.error):  # the terminal is gone
+        with suppress(termios.error, OSError):  # the terminal is gone
             # Without waiting for output, which never drains on a terminal stopped by Ctrl-S.
             termios.tcsetattr(self._descriptor, termios.TCSANOW, self._settings)
+            if self._screen is not None and select.select([], [self._screen], [], 0)[1]:
+                os.write(self._screen, self._modes.undoing())
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +292,8 @@ class Pump:
                         held.clear()
                     output = target
                     held.append(event.data)
+                    if self._ends.terminal is not None:
+                        self._ends.terminal.shows(event.data)
                 case ChannelsOpened():
                     self._begin()
                 case ExitReported():

@@ -173,7 +173,8 @@ def stream_all(
         await stderr.finish()
         return outcomes
 
-    with Terminal(env.stdin.fileno()) if streams.tty else nullcontext() as terminal:
+    screen = env.stdout.fileno() if streams.tty and env.stdout.isatty() else None
+    with Terminal(env.stdin.fileno(), screen=screen) if streams.tty else nullcontext() as terminal:
         return run_in_loop(
             run_all(terminal), spares=lambda number: is_up and spares is not None and spares(number)
         )

@@ -12,7 +12,7 @@ from typing import TextIO
 
 import pytest
 
-from pycrictl.streams.pump import PIECE_BYTES, DetachKeys, Input, Output, Terminal
+from pycrictl.streams.pump import PIECE_BYTES, DetachKeys, Input, Modes, Output, Terminal
 from tests.streams.servers import run
 
 
@@ -165,3 +165,33 @@ def test_a_terminal_that_is_gone(pty: tuple[int, int]) -> None:
     with Terminal(pty[1]) as terminal:
         os.close(pty[1])
         assert terminal.size() == (0, 0)
+
+
+def test_what_a_killed_program_switched_is_switched_back(pty: tuple[int, int]) -> None:
+    with Terminal(pty[1], screen=pty[1]) as terminal:
+        terminal.shows(b"\x1b[?1049h")
+    assert os.read(pty[0], 100).startswith(b"\x1b[?1049l")
+
+
+PLAIN = b"\x1b>\x1b[m"
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (b"plain \xff \x1b[31mtext", b""),
+        (b"\x1b[?1049hscreen", b"\x1b[?1049l" + PLAIN),
+        (b"\x1b[?1049hscreen\x1b[?1049l", b""),
+        (b"\x1b[?25h", b""),
+        (b"\x1b[?7l\x1b[?2004h", b"\x1b[?7h\x1b[?2004l" + PLAIN),
+        (b"\x1b[?1000;1006h\x1b[?1000l", b"\x1b[?1006l" + PLAIN),
+        (b"\x1b[?;25;l", b"\x1b[?25h" + PLAIN),
+        (b"\x1b[?12h\x1b[?40h", b""),
+    ],
+)
+def test_only_what_is_switched_is_undone(shown: bytes, expected: bytes) -> None:
+    for pieces in ([shown], [bytes([byte]) for byte in shown]):
+        modes = Modes()
+        for piece in pieces:
+            modes.feed(piece)
+        assert modes.undoing() == expected

@@ -201,6 +201,7 @@ def test_the_terminal_is_sane_after_the_containers_death(
     session = shell(command, container)
     session.talk((b"vi /tmp/text\n", b"\x1b[?1049h"))
     assert crictl.run("stop", container).status == 0
+    session.wait_for(b"\x1b[?1049l")
     assert session.end() == 137
 
 
