@@ -6,8 +6,7 @@
     {"call": "set-limit", "limit": 4}   -> {"ok": {"limit": 4, "before": 2}}
     an invalid call                     -> {"error": "…"}
 
-A connection carries any number of calls, one after the other. Any client that can open the socket
-may make all calls.
+A connection carries one call. Any client that can open the socket may make all calls.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from pycrictl.streams.loop import end_tasks
 
 MAX_REQUEST_BYTES: Final = 4096
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-IDLE_S: Final = 300.0
 
 Call: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 """Answers a call; raises ValueError if its arguments are wrong."""
@@ -66,20 +64,14 @@ class AdminServer:
         self._tasks.add(task)
         is_kept = False
         try:
-            while True:
-                async with asyncio.timeout(IDLE_S):
-                    line = await reader.readline()
-                if not line:
-                    break
-                if (take := self._connections.get(text(parsed(line).get("call")))) is not None:
-                    is_kept = await take(reader, writer)
-                    break
-                answer = await self._answer(line)
-                writer.write(json.dumps(answer).encode() + b"\n")
-                async with asyncio.timeout(IDLE_S):
-                    await writer.drain()
+            line = await reader.readline()
+            if (take := self._connections.get(text(parsed(line).get("call")))) is not None:
+                is_kept = await take(reader, writer)
+            else:
+                writer.write(json.dumps(await self._answer(line)).encode() + b"\n")
+                await writer.drain()
         except (OSError, ValueError):
-            pass  # disconnected, idle for too long, or an endless line
+            pass  # disconnected, or an endless line
         except asyncio.CancelledError:
             pass  # stopping; raising would be logged as an error
         finally:

@@ -46,58 +46,34 @@ class PullRecorded:
 
 @dataclass(frozen=True, slots=True)
 class CopyEnded:
-    """A copy that had begun is over.
+    """A copy that had begun is over."""
 
-    Attributes:
-        direction: ``to`` or ``from`` the container.
-        container: its ID.
-        pod: the ID of its sandbox.
-        path: the path in the container.
-        size_bytes: the archive's size.
-        end: the state in which it is over (``copy.service.life``).
-        error: why it failed; empty if it was done.
-        files: how many were copied; None if it was not done.
-        skipped: how many entries were left out.
-    """
-
-    direction: str
-    container: str
-    pod: str
-    path: str
-    size_bytes: int
-    end: str
+    direction: str  # ``to`` or ``from`` the container
+    container: str  # Its ID
+    pod: str  # The ID of its sandbox
+    path: str  # In the container
+    size_bytes: int  # Of the archive
+    end: str  # The state in which it is over (``copy.service.life``)
     duration_s: float
-    error: str = ""
-    files: int | None = None
-    skipped: int = 0
+    error: str = ""  # Why it failed; empty if it was done
+    files: int | None = None  # How many were copied; None if it was not done
+    skipped: int = 0  # How many entries were left out
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEnded:
-    """A stream of progress is over.
+    """A stream of progress is over."""
 
-    Attributes:
-        target: the pod or node, and the image, whose pulls it reported.
-        kind: ``websocket`` or ``http``.
-        end: ``done``, ``gone`` (the client), ``stuck`` (it did not read) or ``stopped``.
-        records: how many it had.
-    """
-
-    target: str
-    kind: str
-    end: str
-    records: int
+    target: str  # The pod or node, and the image, whose pulls it reported
+    kind: str  # ``websocket`` or ``http``
+    end: str  # ``done``, ``gone`` (the client), ``stuck`` (it did not read) or ``stopped``
+    records: int  # How many it had
     duration_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class CallEnded:
-    """A call of the CRI is over.
-
-    Attributes:
-        path: the full name of its method.
-        code: the number of its gRPC status.
-    """
+    """A call of the CRI is over; ``code`` is the number of its gRPC status."""
 
     path: str
     code: int

@@ -266,12 +266,13 @@ class HandOver:
 
 
 def _document(pull: QueuedPull) -> dict[str, Any]:
+    """Return a running pull as the arguments of ``PullLimiter.count``, and its number."""
     leader = pull.leader
     return {
         "pull": pull.number,
-        "image": leader.reference,
-        "runtimeHandler": pull.key.runtime_handler,
-        "takesSlot": pull.takes_slot,
+        "reference": leader.reference,
+        "runtime_handler": pull.key.runtime_handler,
+        "is_present": not pull.takes_slot,
         "started": pull.started,
         "asked": leader.asked,
         "pod": leader.pod,
@@ -320,14 +321,8 @@ class Predecessor:
         if state is None:
             raise RemoteProtocolError("the proxy ended before it handed over")
         for pull in state["running"]:
-            self.pulls[pull["pull"]] = self._limiter.count(
-                pull["image"],
-                pull["runtimeHandler"],
-                started=pull["started"],
-                asked=pull["asked"],
-                pod=PodKey(*map(str, pull["pod"])) if pull["pod"] else None,
-                is_present=not pull["takesSlot"],
-            )
+            number, pod = pull.pop("pull"), pull.pop("pod")
+            self.pulls[number] = self._limiter.count(**pull, pod=PodKey(*pod) if pod else None)
         self._limiter.queue.is_held = bool(state["waiting"])
         return int(state["waiting"])
 

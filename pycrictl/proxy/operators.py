@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pycrictl.base.errors import ConfigError
 from pycrictl.base.servicelog import Log
-from pycrictl.base.units import format_duration, format_moment, quote
+from pycrictl.base.units import format_duration, format_moment
 from pycrictl.node.kubelet import (
     KubeletConfig,
     find_kubelet,
@@ -52,7 +52,6 @@ class Operators:
         return {
             "status": self._status,
             "set-limit": self._set_limit,
-            "cancel": self._cancel,
             "history": self._history,
             "sockets": self._sockets,
         }
@@ -81,21 +80,6 @@ class Operators:
         self._limit_origin = "pull-limiter set"
         self.log.info("limit", limit=limit, before=before)
         return {"limit": limit, "before": before}
-
-    async def _cancel(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        target = request.get("target")
-        if not isinstance(target, str) or not target:
-            raise ValueError("say what to give up: an image or a pod")
-        calls = self.limiter.cancel(target)
-        if not calls:
-            raise ValueError(f"no pull of {quote(target)} waits for a slot")
-        self.log.info("cancel", target=target, calls=len(calls))
-        return {
-            "cancelled": [
-                {"image": call.image, "pod": None if call.pod is None else str(call.pod)}
-                for call in calls
-            ]
-        }
 
     async def _history(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return where the history is; the client reads it there, which delays no call."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
 from pycrictl.base.units import (
-    SHORT_ID_CHARS,
     format_bytes,
     format_duration,
     format_part,
@@ -42,7 +41,6 @@ def write_status(document: Mapping[str, Any], out: TextIO) -> None:
             (_cells(pull["image"], pull["pod"], pull["leader"]) for pull in document["joined"]),
         ),
         (("FAILED", "POD", "AGO", "ATTEMPTS", "ERROR"), map(_failure, document["failures"])),
-        (("COPYING", "PATH", "CONTAINER", "BYTES"), map(_copy, document["copies"])),
     )
     for columns, rows in sections:
         if listed := list(rows):
@@ -84,12 +82,6 @@ def _waiting(pull: Mapping[str, Any]) -> tuple[str, ...]:
 def _failure(failure: Mapping[str, Any]) -> tuple[str, ...]:
     keys = ("image", "pod", "ago", "attempts")
     return _cells(*(failure[key] for key in keys), shorten(failure["error"], _ERROR_CHARS))
-
-
-def _copy(copy: Mapping[str, Any]) -> tuple[str, ...]:
-    state, size = copy["state"], format_bytes(copy["bytes"]) if copy["bytes"] else None
-    where = copy["direction"] if state == "copying" else f"{copy['direction']} ({state})"
-    return _cells(where, copy["path"], copy["container"][:SHORT_ID_CHARS], size)
 
 
 def _rate(bytes_per_s: float | None) -> str:

@@ -103,7 +103,7 @@ REQUIRED = {
     "CONTAINER-CONFIG": "/nonexistent.yaml",
     "[LOCAL:]REMOTE": "80",
     "SRC": "web:/a",
-    "status|set|cancel|history": "status",
+    "status|set|history": "status",
 }
 
 

@@ -42,23 +42,8 @@ a/one    default/w2   default/w1
 FAILED   POD          AGO   ATTEMPTS   ERROR
 a/bad    default/w9   30s   1          the registry refuses access to it
 
-COPYING          PATH     CONTAINER       BYTES
-to               /a\\x1b   ccccccccccccc   3.0 MiB
-from (waiting)   /b       ddddddddddddd   -
-
 kubelet: sends one pull at a time (serializeImagePulls), so the limit above is never reached; k.yaml
 """
-
-
-def copy(direction: str, letter: str, path: str, state: str, size_bytes: int) -> dict[str, Any]:
-    return {
-        "direction": direction,
-        "container": letter * 64,
-        "pod": "p" * 64,
-        "path": path,
-        "state": state,
-        "bytes": size_bytes,
-    }
 
 
 def pod(name: str) -> PodKey:
@@ -84,10 +69,6 @@ def document() -> dict[str, Any]:
             seen=lambda name: PullState(sums=seen.get(name) or Sums()),
             limit_origin="flag",
         ),
-        "copies": [
-            copy("to", "c", "/a\x1b", "copying", 3 * 1024**2),
-            copy("from", "d", "/b", "waiting", 0),
-        ],
         "kubelet": kubelet_document(KubeletConfig("k.yaml"), ""),
     }
 
@@ -120,13 +101,7 @@ def path(tmp_path: Path) -> Iterator[str]:
     async def set_limit(request: Mapping[str, Any]) -> dict[str, Any]:
         return {"limit": request["limit"], "before": 2}
 
-    async def cancel(request: Mapping[str, Any]) -> dict[str, Any]:
-        if request["target"] != "a/one":
-            raise ValueError("no such pull waits")
-        calls = [{"image": "a/one\x1b", "pod": "default/w1"}, {"image": "a/one", "pod": None}]
-        return {"cancelled": calls}
-
-    calls = {"status": giving(document()), "set-limit": set_limit, "cancel": cancel}
+    calls = {"status": giving(document()), "set-limit": set_limit}
     with serving(str(tmp_path / "a.sock"), calls) as path:
         yield path
 
@@ -157,16 +132,10 @@ def test_set(path: str) -> None:
     assert (run.code, run.stdout) == (0, "limit 2 -> 7\n")
 
 
-def test_cancel(path: str) -> None:
-    run = limiter(path, "cancel", "a/one")
-    assert (run.code, run.stdout) == (0, "given up: a/one\\x1b (default/w1)\ngiven up: a/one\n")
-    assert limiter(path, "cancel", "b").stderr == "pycrictl: no such pull waits\n"
-
-
 @pytest.mark.parametrize(
     "line",
     [
-        *("", "cancel", "set", "set x", "set -1", "set " + "9" * 5000, "status 3", "stop"),
+        *("", "set", "set x", "set -1", "set " + "9" * 5000, "status 3", "stop"),
         *("status --failed", "history --sort-by rate", "history --no-headers"),
         *("history 1", "history --since soon"),
     ],

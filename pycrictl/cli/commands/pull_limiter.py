@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from pycrictl.base import noderoot
 from pycrictl.base.config import socket_path
 from pycrictl.base.errors import ConfigError, ConnectError, UsageError, reason_of
 from pycrictl.base.foreign import moment
-from pycrictl.base.units import escape, quote
+from pycrictl.base.units import quote
 from pycrictl.cli import options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket
 from pycrictl.cli.context import AppContext
@@ -36,7 +35,7 @@ def pull_limiter(
     Example: pycrictl pull-limiter status
     """
     what = "no command is given" if action is None else f"there is no command {quote(action)}"
-    raise UsageError(what, hint="status, set N, cancel IMAGE|POD or history")
+    raise UsageError(what, hint="status, set N or history")
 
 
 def status(
@@ -64,7 +63,10 @@ def status(
 def set_limit(
     ctx: typer.Context,
     limit: Annotated[
-        str, typer.Argument(metavar="N", help="Pull at most N images at once; 0: no limit.")
+        int,
+        typer.Argument(
+            metavar="N", parser=options.natural, help="Pull at most N images at once; 0: no limit."
+        ),
     ],
     admin_socket: AdminSocket = DEFAULT,
 ) -> None:
@@ -73,28 +75,8 @@ def set_limit(
     Example: pycrictl pull-limiter set 2
     """
     app: AppContext = ctx.obj
-    if not re.fullmatch("[0-9]{1,9}", limit):
-        raise UsageError("set needs a number: how many images may be pulled at once (0: no limit)")
-    answer = _ask(app, admin_socket, "set-limit", limit=int(limit))
+    answer = _ask(app, admin_socket, "set-limit", limit=limit)
     app.env.stdout.write(f"limit {answer['before']} -> {answer['limit']}\n")
-
-
-def cancel(
-    ctx: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="IMAGE|POD", help="The waiting pulls to drop.")],
-    admin_socket: AdminSocket = DEFAULT,
-) -> None:
-    """Drop queued pulls of an image or a pod.
-
-    kubelet retries later.
-
-    Example: pycrictl pull-limiter cancel default/training
-    """
-    app: AppContext = ctx.obj
-    answer = _ask(app, admin_socket, "cancel", target=options.named(target, "image or pod"))
-    for call in answer["cancelled"]:
-        pod = f" ({call['pod']})" if call["pod"] else ""
-        app.env.stdout.write(escape(f"given up: {call['image']}{pod}") + "\n")
 
 
 def history(

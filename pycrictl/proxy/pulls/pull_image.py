@@ -34,7 +34,6 @@ from pycrictl.pulls.registries.credentials import credentials_of
 from pycrictl.pulls.sources.pull_names import Expected
 from pycrictl.runtime.cri.calls.redact import redact_text
 from pycrictl.streams.wire.codes import (
-    ABORTED,
     DEADLINE_EXCEEDED,
     OK,
     UNAVAILABLE,
@@ -48,7 +47,6 @@ CLOSED: Final = Answer(
 )
 
 TOO_LATE: Final = "the deadline passed before the image was pulled"
-WITHDRAWN: Final = "pycrictl proxy: the waiting pull was given up by 'pycrictl pull-limiter cancel'"
 
 _ASKED: Final = "pycrictl-asked"
 """Metadata key of a forwarded call: when it arrived at the first process, in seconds of the clock
@@ -110,7 +108,8 @@ class PullLimiter:
                 async with asyncio.timeout_at(deadline):
                     await call.decided.wait()
             except TimeoutError:  # unless it has just started
-                self._give_up(call, DEADLINE_EXCEEDED, TOO_LATE)
+                now = self._loop.time()
+                self.queue.give_up(call.ticket, DEADLINE_EXCEEDED, TOO_LATE, now=now)
             if self._heir is not None and call.is_elsewhere:
                 return await self._moved(request, came, self._heir)
             if call.refusal is not None:
@@ -163,22 +162,6 @@ class PullLimiter:
     async def _moved(self, request: CallRequest, came: float, heir: Upstream) -> Answer:
         metadata = (*request.metadata, (_ASKED, repr(came)))
         return await heir.pass_on(replace(request, metadata=metadata))
-
-    def cancel(self, target: str) -> list[PullCall]:
-        """Give up the waiting calls for an image, or of a pod as ``NAME`` or ``NAMESPACE/NAME``."""
-        calls = [
-            call
-            for pull in self.queue.book.line
-            for call in pull.calls.values()
-            if canonical(target) == call.image
-            or (call.pod is not None and target in (call.pod.name, str(call.pod)))
-        ]
-        for call in calls:
-            self._give_up(call, ABORTED, WITHDRAWN)
-        return calls
-
-    def _give_up(self, call: PullCall, code: int, message: str) -> None:
-        self.queue.give_up(call.ticket, code, message, now=self._loop.time())
 
     def _retry_later(self, pull: QueuedPull) -> None:
         self._loop.call_at(

@@ -261,7 +261,8 @@ def expected_starts(
     left_s = [seen(pull.reference).sums.eta_s for pull in book.running.values() if pull.takes_slot]
     ends = sorted(math.inf if left is None else left for left in left_s)
     # With more pulls than slots, as after the limit was lowered, the first to end free no slot.
-    ends = [0.0] * (queue.limit - len(ends)) + ends[max(len(ends) - queue.limit, 0) :]
+    free = max(queue.limit - len(ends), 0)
+    ends = [0.0] * min(free, len(book.line)) + ends[max(len(ends) - queue.limit, 0) :]
     times = []
     for pull in book.line:
         at = heapq.heapreplace(ends, ends[0] + typical_s)

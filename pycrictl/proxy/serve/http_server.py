@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import resource
 import socket
 import struct
@@ -187,8 +186,6 @@ class HttpServer:
 
     async def _refuse(self, sock: socket.socket, status: HTTPStatus) -> None:
         refusal = page(status, f"{status.phrase.lower()}\n".encode())
-        if status == HTTPStatus.METHOD_NOT_ALLOWED:
-            refusal.headers["Allow"] = "GET"
         async with asyncio.timeout(limits.HEAD_S):
             await self._loop.sock_sendall(sock, refusal.serialize())
             # Closing now would make the kernel drop the response if the client still sends.
@@ -199,11 +196,9 @@ class HttpServer:
 
 
 def _parsed(head: bytes) -> tuple[ServerProtocol, Request]:
-    if re.match(rb"(?!GET )[A-Z]+ /", head):
-        raise RequestRefused(HTTPStatus.METHOD_NOT_ALLOWED)
     protocol = ServerProtocol(select_subprotocol=_channels, max_size=MAX_MESSAGE_BYTES)
     protocol.receive_data(head)
-    for event in protocol.events_received():
+    for event in protocol.events_received() if head.startswith(b"GET ") else ():
         if isinstance(event, Request) and len(event.headers.get_all("Host")) == 1:
             return protocol, event
     raise RequestRefused(HTTPStatus.BAD_REQUEST)

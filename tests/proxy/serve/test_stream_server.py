@@ -170,7 +170,7 @@ def test_a_token_works_once() -> None:
         (400, {"fields": ["Connection: Upgrade", "Upgrade: websocket"]}),
         (400, {"fields": ["Content-Length: 7"]}),
         (400, {"fields": ["Bad Field: 1"]}),
-        *((405, {"method": method}) for method in ("POST", "HEAD", "OPTIONS")),
+        *((400, {"method": method}) for method in ("POST", "HEAD", "OPTIONS")),
         *((404, {"target": target}) for target in ("/", "/progress/", "/progress/good/x")),
     ],
     ids=str,
@@ -180,7 +180,6 @@ def test_what_is_refused_leaves_the_token_good(status: int, change: dict[str, An
         url = source.url("good")
         answer = await exchange(server, get(server, change.pop("target", url), **change))
         assert answer.startswith(f"HTTP/1.1 {status} ".encode())
-        assert (b"Allow: GET" in answer) == (status == 405)
         assert source.tokens.outstanding(0) == 1
 
     serve(test)
