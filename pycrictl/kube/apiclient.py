@@ -12,9 +12,8 @@ import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -29,6 +28,7 @@ from pycrictl.base.errors import (
     RuntimeFault,
 )
 from pycrictl.base.foreign import mapping, parse, parsed, text
+from pycrictl.base.threads import call_in_thread
 from pycrictl.base.tls import client_context, load_pair, os_error_of
 from pycrictl.base.units import TEXT_LIMIT, escape, format_duration, quote
 from pycrictl.kube.credential import Credential
@@ -151,15 +151,7 @@ class ApiClient:
         return self._call("PATCH", path, document)
 
     def _call(self, method: str, target: str, document: Mapping[str, Any] | None = None) -> Any:
-        outcome: Future[Any] = Future()
-
-        def ask() -> None:
-            try:
-                outcome.set_result(self._ask(method, target, document))
-            except BaseException as exc:  # passed on, whatever it is
-                outcome.set_exception(exc)
-
-        threading.Thread(target=ask, name="kube", daemon=True).start()
+        outcome = call_in_thread(partial(self._ask, method, target, document))
         try:
             return outcome.result(self._timeout_s)
         except TimeoutError:

@@ -8,11 +8,11 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 
 from pycrictl.base.signals import ENDING, REPEAT_S, ending, undisturbed
+from pycrictl.base.threads import call_in_thread
 
 T = TypeVar("T")
 
@@ -121,16 +121,4 @@ async def in_thread(function: Callable[[], T]) -> T:
     A caller that is cancelled meanwhile continues at once. Nothing waits for the thread to end,
     unlike a loop for the threads of ``asyncio.to_thread``.
     """
-    outcome: Future[T] = Future()
-    outcome.set_running_or_notify_cancel()  # cancelling the caller leaves the outcome alone
-
-    def call() -> None:
-        try:
-            result = function()
-        except BaseException as exc:  # passed on, whatever it is
-            outcome.set_exception(exc)
-        else:
-            outcome.set_result(result)
-
-    threading.Thread(target=call, daemon=True).start()
-    return await asyncio.wrap_future(outcome)
+    return await asyncio.wrap_future(call_in_thread(function))

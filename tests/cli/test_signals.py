@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.pulls.own.slots import pull_slot
 from tests.cli.run import start
 from tests.cli.streaming_server import progress_streams
 from tests.fakecri import FakeServer, hang
@@ -68,6 +69,21 @@ def test_two_interrupts_are_one_for_a_pull(fake: FakeServer, pause_s: float) -> 
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=WAIT_S) == ("", 'pycrictl: cancelled the pull of "x"\n')
     assert process.returncode == 130
+
+
+def test_an_interrupt_ends_pulls_that_wait_for_the_slot_of_another_process(
+    fake: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYCRICTL_SLOTS_DIR", str(tmp_path / "slots"))
+    fake.offer("ImageStatus", cri_pb2.ImageStatusResponse())
+    with pull_slot(1, image="other", directory=tmp_path / "slots"):
+        words = ("--parallel", "2", "--max-parallel-image-pulls", "1", "--progress", "none")
+        with start("-r", fake.endpoint, "pull", *words, "a", "b") as process:
+            assert process.stderr is not None
+            assert process.stderr.readline() == "pycrictl: waiting for another pull to end\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=WAIT_S) == 130
+            assert "pycrictl: cancelled 2 pulls\n" in process.stderr.readlines()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

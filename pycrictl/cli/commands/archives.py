@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import closing, nullcontext
+from functools import partial
 from typing import Annotated, Literal
 
 import typer
 
 from pycrictl.base.errors import ArchiveError, Interrupted, UsageError, reason_of
 from pycrictl.base.replacing import replacing
+from pycrictl.base.threads import call_in_thread
 from pycrictl.base.units import escape, quote
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
@@ -131,16 +132,8 @@ def load(
 
 def _run(work: Load, members: Iterator[Member], name: str, outlet: Outlet) -> list[str]:
     """Load an archive in another thread, and show how far it is meanwhile."""
-    result: Future[list[str]] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(work.run(members, name=name))
-        except BaseException as exc:  # raised again by whoever waits for the result
-            result.set_exception(exc)
-
     tracker = Tracker()
-    threading.Thread(target=run, daemon=True).start()
+    result = call_in_thread(partial(work.run, members, name=name))
     with closing(open_display(outlet)) as display:
         is_over = False
         while not is_over:

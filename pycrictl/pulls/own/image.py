@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -25,6 +25,7 @@ from pycrictl.base.errors import (
     Unimplemented,
     UsageError,
 )
+from pycrictl.base.threads import call_in_thread
 from pycrictl.base.units import plural
 from pycrictl.pulls.own.slots import pull_slot
 from pycrictl.pulls.reference import Match, flaw, match, may_be
@@ -300,10 +301,8 @@ def pull_many(
     began_s: dict[int, float] = {}
     outcomes: dict[int, PullOutcome] = {}
     branch = client.branch()
-    pool = ThreadPoolExecutor(parallel)
     began_at = time.monotonic()
     with ExitStack() as stack:
-        stack.callback(pool.shutdown, wait=False, cancel_futures=True)
         stack.callback(branch.close)  # cancels running calls
         display: PullDisplay | None = None
         try:
@@ -311,7 +310,7 @@ def pull_many(
                 while todo and len(running) < parallel:
                     place, request = todo.pop()
                     began_s[place] = time.time()
-                    running[pool.submit(_outcome_of, branch, request, pull_one)] = place
+                    running[call_in_thread(partial(_outcome_of, branch, request, pull_one))] = place
                 is_late = time.monotonic() - began_at >= SHOWN_AFTER_S
                 if show is not None and display is None and is_late:
                     sink = stack.enter_context(closing(show.open_sink()))
