@@ -146,8 +146,6 @@ CAUSES: Final = (
     Cause("ended", Topic.POD, _SERIOUS, c.kubelet_ended_it(""),
         "is not running: the kubelet has ended it ({reason}){message}", "{successor}", _API),
 
-    Cause("claim-lost", Topic.CLAIM, _SERIOUS, lambda claim, _: claim.phase == "Lost",
-        "has lost its volume, {volume}", "restore the volume, or make a new claim"),
     Cause("claim-unbound", Topic.CLAIM, _WARNING, lambda claim, _: claim.binding_error,
         "has no volume: {detail}", "'kubectl get storageclass,pv' shows what there is"),
     Cause("not-created", Topic.WORKLOAD, _SERIOUS, lambda work, _: work.creation_error,

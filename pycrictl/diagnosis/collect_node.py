@@ -15,15 +15,7 @@ from pycrictl.base.units import format_duration
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.node_findings import NodeFacts
 from pycrictl.diagnosis.registry import Trial
-from pycrictl.diagnosis.sources import (
-    OTHERS,
-    USUAL,
-    Collector,
-    disk_at,
-    once_each,
-    places_of,
-    unmet,
-)
+from pycrictl.diagnosis.sources import USUAL, Collector, disks_at, places_of, unmet
 from pycrictl.node.kubelet import configuration, find_kubelet, find_kubelet_config
 from pycrictl.pulls.reference import Reference, parse
 from pycrictl.pulls.registries.credentials import Keyring
@@ -146,8 +138,8 @@ class NodeCollector(Collector):
         if images is not None:
             with self._optional("disks"):
                 answer = self._call(images, "ImageFsInfo", cri_pb2.ImageFsInfoRequest())
-                places = [*places_of(answer), *OTHERS]
-        self._known["disks"] = tuple(once_each(filter(None, (disk_at(*place) for place in places))))
+                places = places_of(answer)
+        self._known["disks"] = disks_at(places)
 
     def _read_host(self, root: Path) -> None:
         kubelet = find_kubelet(root)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base import noderoot
 from pycrictl.base.errors import PycrictlError
 from pycrictl.diagnosis.findings import Disk, Missing, RuntimeCondition
-
-if TYPE_CHECKING:
-    from pycrictl.runtime.cri.calls.client import CriClient
 
 OTHERS: Final = (("/var/lib/kubelet", "pods' volumes"), ("/var/log/pods", "logs"))
 USUAL: Final = (
@@ -49,38 +46,24 @@ def unmet(status: cri_pb2.RuntimeStatus) -> tuple[RuntimeCondition, ...]:
     )
 
 
-def disks_of(images: CriClient) -> list[Disk]:
-    answer = images.call("ImageFsInfo", cri_pb2.ImageFsInfoRequest())
-    places = [*places_of(answer), *OTHERS]
-    return once_each(filter(None, (disk_at(*place) for place in places)))
-
-
 def places_of(answer: cri_pb2.ImageFsInfoResponse) -> list[tuple[str, str]]:
     return [
         *((usage.fs_id.mountpoint, "images") for usage in answer.image_filesystems),
         *((usage.fs_id.mountpoint, "containers") for usage in answer.container_filesystems),
+        *OTHERS,
     ]
 
 
-def disk_at(path: str, use: str) -> tuple[int, Disk] | None:
-    """Return the device and file system of a directory on the node; None if it does not exist."""
-    here = noderoot.locate(path)
-    try:
-        device, sizes = os.stat(here).st_dev, os.statvfs(here)  # noqa: PTH116 (a node's path)
-    except OSError:
-        return None
-    return device, Disk(
-        path,
-        use,
-        sizes.f_blocks * sizes.f_frsize,
-        sizes.f_bavail * sizes.f_frsize,
-        sizes.f_files,
-        sizes.f_favail,
-    )
-
-
-def once_each(pairs: Iterable[tuple[int, Disk]]) -> list[Disk]:
-    first: dict[int, Disk] = {}
-    for device, disk in pairs:
-        first.setdefault(device, disk)
-    return list(first.values())
+def disks_at(places: Iterable[tuple[str, str]]) -> tuple[Disk, ...]:
+    """Return the file systems of directories of the node, each once, by paths and uses."""
+    by_device: dict[int, Disk] = {}
+    for path, use in places:
+        here = noderoot.locate(path)
+        try:
+            device, sizes = os.stat(here).st_dev, os.statvfs(here)  # noqa: PTH116 (a node's path)
+        except OSError:
+            continue  # it does not exist
+        size_bytes, free_bytes = sizes.f_blocks * sizes.f_frsize, sizes.f_bavail * sizes.f_frsize
+        disk = Disk(path, use, size_bytes, free_bytes, sizes.f_files, sizes.f_favail)
+        by_device.setdefault(device, disk)
+    return tuple(by_device.values())

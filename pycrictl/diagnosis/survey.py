@@ -19,7 +19,7 @@ from pycrictl.diagnosis import facts
 from pycrictl.diagnosis.facts import Source
 from pycrictl.diagnosis.findings import Disk, Finding, Missing, RuntimeCondition, no_sandbox_image
 from pycrictl.diagnosis.pod import Overview, report
-from pycrictl.diagnosis.sources import Collector, disks_of, unmet
+from pycrictl.diagnosis.sources import Collector, disks_at, places_of, unmet
 from pycrictl.kube.kubelet_log import about, signs_in, waiting_in, whole
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.node.logs.log_reader import LogReader, Selection
@@ -234,7 +234,8 @@ class Survey(Collector):
         self._read_runtime_status()
         self._filesystems = ()
         with self._optional("disks"):
-            self._filesystems = tuple(disks_of(self._images))
+            answer = self._images.call("ImageFsInfo", cri_pb2.ImageFsInfoRequest())
+            self._filesystems = disks_at(places_of(answer))
         if self._sources.pods is not None and (node := self._sources.pods.node()) is not None:
             about_node = report(node).findings
             self._findings += tuple(

@@ -48,10 +48,9 @@ class Channel(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """The streams requested in the RPC; exactly the same ones must be opened here."""
+    """The streams requested in the RPC beside stdout; the same ones must be opened here."""
 
     stdin: bool = False
-    stdout: bool = True
     stderr: bool = True
     tty: bool = False
 
@@ -101,8 +100,7 @@ class RemoteCommand:
         self._status = bytearray()
         self._tries_left = _MAX_TRIES
         self._is_reported = False
-        wanted = {Channel.STDOUT: streams.stdout, Channel.STDERR: streams.stderr}
-        self._outputs = frozenset(stream for stream in wanted if wanted[stream])
+        self._outputs = {Channel.STDOUT, *((Channel.STDERR,) if streams.stderr else ())}
         self._still_sending: set[int] = {Channel.ERROR, *self._outputs}
         self._events: list[Event] = []
 
@@ -196,7 +194,7 @@ def remote_command(transport: Literal["spdy", "websocket"], streams: Streams) ->
         for channel, is_wanted in (
             (Channel.ERROR, True),
             (Channel.STDIN, streams.stdin),
-            (Channel.STDOUT, streams.stdout),
+            (Channel.STDOUT, True),
             (Channel.STDERR, streams.stderr),
             (Channel.RESIZE, streams.tty),
         )

@@ -193,7 +193,6 @@ def test_an_outcome_in_very_many_pieces() -> None:
         (PIPED, ["error", "stdin", "stdout", "stderr"]),
         (Streams(), ["error", "stdout", "stderr"]),
         (TERMINAL, ["error", "stdin", "stdout", "resize"]),
-        (Streams(stdin=True, stdout=False, stderr=False), ["error", "stdin"]),
     ],
 )
 def test_spdy_streams(streams: Streams, names: list[str]) -> None:

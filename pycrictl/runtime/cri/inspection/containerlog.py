@@ -43,14 +43,9 @@ def container_log(client: CriClient, container_id: str, *, previous: bool = Fals
         return ContainerLog(container_id, noderoot.locate(status.log_path), is_alive)
     if not status.metadata.attempt:
         raise PycrictlError(f"container {name} has no earlier attempt")
-    path = previous_path(status.log_path, status.metadata.attempt)
+    log = PurePosixPath(status.log_path)  # the kubelet numbers logs by attempt
+    path = str(log.parent / f"{status.metadata.attempt - 1}{log.suffix}")
     return ContainerLog(container_id, noderoot.locate(path), is_alive=False)
-
-
-def previous_path(path: str, attempt: int) -> str:
-    """Return the path of the previous attempt's log; kubelet numbers logs by attempt."""
-    log = PurePosixPath(path)
-    return str(log.parent / f"{attempt - 1}{log.suffix}")
 
 
 def reopen_log(client: CriClient, container_id: str) -> None:
