@@ -45,12 +45,6 @@ def run() -> NoReturn:
     opened.
     """
     _open_standard_streams()
-    if getattr(sys, "frozen", False) and sys.argv[1:2] == ["--call"]:
-        from pycrictl.base.ownprogram import call
-
-        call(*sys.argv[2:])
-        sys.stdout.flush()
-        os._exit(0)
     if sys.argv[1:2] == ["__complete"]:  # called by the completion scripts
         from pycrictl.cli.completion import answer
 

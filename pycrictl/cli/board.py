@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pycrictl.base.units import age_in_words, plural, quote, readable
 from pycrictl.diagnosis.error_causes import exit_words, last_reason
 from pycrictl.diagnosis.facts import Container, PodFacts
-from pycrictl.diagnosis.findings import Finding, plain
+from pycrictl.diagnosis.findings import Finding
 from pycrictl.diagnosis.pod import Report
 from pycrictl.pulls.state import PullState
 from pycrictl.pulls.words import document, far, standing
@@ -50,12 +50,6 @@ _TEXTS: Final = ("pod", "container", "id", "image", "what", "detail")
 """The fields of a row that are texts."""
 
 _OF_NOTHING: Final = frozenset({"pulling", "queued", "maybe-pulling", "unknown", "init-running"})
-
-
-class Limit(NamedTuple):
-    limit: int
-    running: int
-    waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +99,6 @@ class Board:
     pods: int = 0
     rows: tuple[BoardRow, ...] = ()
     disk_free: float | None = None
-    limit: Limit | None = None
     problem: str = ""
     since_s: float = 0.0
 
@@ -119,7 +112,6 @@ class Board:
             "at_s": self.at_s,
             "problem": self.problem or None,
             "disk_free": self.disk_free,
-            "limit": plain(self.limit),
             "pods": self.pods,
             "counts": {state.value: self.count(state) for state in State},
             "rows": [row.document() for row in self.rows],
@@ -260,10 +252,6 @@ def _head_lines(board: Board, columns: int) -> list[str]:
     parts = [board.node, board.runtime]
     if board.disk_free is not None:
         parts.append(f"images {100 * board.disk_free:.0f} % free")
-    if (limit := board.limit) is not None:
-        most = f"limit {limit.limit}: " if limit.limit else "no limit: "
-        taken = f"{limit.running}/{limit.limit} taken" if limit.limit else f"{limit.running} pull"
-        parts.append(f"{most}{taken}, {limit.waiting} wait")
     left = "  ".join(clean(part) for part in parts if part)
     room = max(columns - len(clock) - 1, 0)
     first = f"{fill(cut(left, room), room)} {clock}" if room > len(board.node) else left

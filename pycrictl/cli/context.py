@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pycrictl.base.environ import Environment
     from pycrictl.cli.persona import Persona
     from pycrictl.copy.methods import Opened
-    from pycrictl.hosts.several import Events
     from pycrictl.runtime.cri.calls.client import CriClient
     from pycrictl.show.displays import Mode
     from pycrictl.show.displays.block import Viewer
     from pycrictl.show.displays.outlet import Outlet, Stdout
+    from pycrictl.show.records import Events
 
 
 class AppContext:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from pycrictl.base import foreign
-from pycrictl.base.errors import CopyError
+from pycrictl.base.errors import CopyError, PycrictlError
 from pycrictl.base.units import escape
 from pycrictl.copy.archive.archives import Archive, Outgoing
 from pycrictl.copy.rules import spec
@@ -61,42 +61,39 @@ class OverHosts:
             yield Outgoing(pieces, b"." if kind else text.name, end.check, kind=kind)
 
     def write(self, archive: Archive, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        """Send it to one host after the other: they share this machine's network."""
+        failed: dict[str, str] = {}
+        for host, start in self._starts.items():
+            try:
+                summary = self._written(start, archive, path, watch)
+            except PycrictlError as exc:
+                if len(self._starts) == 1:
+                    raise
+                failed[host] = exc.message.removeprefix(f"{host}: ")
+        if failed:
+            raise CopyError("; ".join(f"{host}: {reason}" for host, reason in failed.items()))
+        return summary
+
+    def _written(self, start: Start, archive: Archive, path: bytes, watch: Watch) -> Summary:
         is_single = archive.kind is not SourceKind.ARCHIVE
         variables = {spec.SINGLE_VARIABLE: "1"} if is_single else {}
         words = [*self._words, "--", "-", self._shown(path)]
-        failed: dict[str, CopyError] = {}
-        with ExitStack() as stack:
-            ends, inputs = {}, []
-            for host, start in self._starts.items():
-                there, here = os.pipe()
-                inputs.append(here)
-                try:
-                    process = stack.enter_context(closing(start(words, variables, there)))
-                finally:
-                    os.close(there)
-                ends[host] = _End(process, watch)
-            threads = [threading.Thread(target=end.drain, daemon=True) for end in ends.values()]
-            for thread in threads:
-                thread.start()
-
-            def pieces() -> Iterator[memoryview]:
+        there, here = os.pipe()
+        with os.fdopen(there, "rb") as source, os.fdopen(here, "wb", 0) as pipe:
+            with closing(start(words, variables, there)) as process:
+                source.close()
+                end = _End(process, watch)
+                reader = threading.Thread(target=end.drain, daemon=True)
+                reader.start()
                 for piece in archive.pieces():
-                    yield piece
+                    try:
+                        write(here, piece)
+                    except OSError:  # it is read no more, and the other end tells why
+                        break
                     watch.on_bytes(len(piece))
-
-            _feed(pieces(), inputs)
-            for thread in threads:
-                thread.join()
-            for host, end in ends.items():
-                try:
-                    end.check()
-                except CopyError as exc:
-                    failed[host] = exc
-        if len(ends) == 1:
-            for error in failed.values():
-                raise error
-        if failed:
-            raise CopyError("; ".join(f"{host}: {exc.message}" for host, exc in failed.items()))
+                pipe.close()
+                reader.join()
+                end.check()
         return end.summary
 
     def _shown(self, path: bytes) -> str:
@@ -161,20 +158,3 @@ def methods(
     """Yield the method for a container of the same name on each host."""
     name = "/".join(filter(None, (container.pod, container.container)))
     yield [OverHosts(starts, name, options)]
-
-
-def _feed(pieces: Iterable[memoryview], descriptors: Sequence[int]) -> None:
-    """Write the same to all pipes, as fast as the slowest is read; then close them."""
-    left = [*descriptors]
-    try:
-        for piece in pieces:
-            for descriptor in [*left]:
-                try:
-                    write(descriptor, piece)
-                except OSError:  # it is read no more, and the other end tells why
-                    left.remove(descriptor)
-            if not left:
-                break
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)

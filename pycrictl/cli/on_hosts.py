@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,15 +48,6 @@ OPTIONS: Final = frozenset("host sudo no_keep program max_parallel_hosts connect
 _OF_CLIENT: Final = ("progress", "quiet", "follow_link")
 """Options of ``cp`` for the end at this machine."""
 
-_DIAGNOSES: Final = ("why", "doctor")
-"""Commands whose status tells of problems that were found."""
-
-PATIENCE_S: Final = 0.5
-"""How long a line of a log that is followed waits for earlier ones of other hosts."""
-
-_WATCH: Final = re.compile(r"--?watch(=.*)?|-[a-z]*w.*", re.IGNORECASE)
-"""What may be ``--watch``, without the command's options, which take time to load."""
-
 
 class Travel(NamedTuple):
     """How a command's files travel, and how it shares the terminal; options have no dashes.
@@ -67,7 +57,7 @@ class Travel(NamedTuple):
         options: options that name a small file.
         input: spellings of an option whose file becomes standard input, and ``-`` its value.
         output: spellings of an option whose file gets standard output, and ``-`` its value.
-        reads: options that make it read standard input; ``*`` for always.
+        reads: options that make it read standard input; ``-`` as a source does; ``*`` for always.
         wants: why it needs a single host, if it does.
         variables: that are sent as files are.
     """
@@ -83,7 +73,8 @@ class Travel(NamedTuple):
 
 TRAVELS: Final[Mapping[str, Travel]] = {
     "attach": Travel(reads=("stdin", "i"), wants="one terminal"),
-    # cp: an archive, as standard input or output of ``cp -`` there.
+    # With a local path, see ``host_copying``.
+    "cp": Travel(reads=("-",)),
     "create": Travel(files=(1, 2), variables=CREDENTIALS),
     "debug": Travel(reads=("*",), wants="one terminal"),
     "exec": Travel(reads=("interactive", "i")),
@@ -96,7 +87,7 @@ TRAVELS: Final[Mapping[str, Travel]] = {
 """The commands that differ from the rest, with which nothing travels."""
 
 
-class Request(NamedTuple):
+class _Command(NamedTuple):
     """A command line on its way to hosts.
 
     Attributes:
@@ -107,46 +98,39 @@ class Request(NamedTuple):
         output_to: the file that gets standard output; empty for this program's own.
     """
 
+    env: Environment
+    ssh: Ssh
     words: list[str]
     files: Sequence[tuple[int, str]] = ()
     variables: Mapping[str, str] = {}
     input_from: int | None = None
     output_to: str = ""
 
-
-class _Target(NamedTuple):
-    """The hosts, and the words and options of the program before the command."""
-
-    env: Environment
-    ssh: Ssh
-    hosts: Sequence[Host]
-    global_words: Sequence[str]
-
-    def start(self, request: Request, host: Host) -> dict[str, Any]:
+    def start(self, host: Host) -> dict[str, Any]:
         """Return what a host is told to run, after it was sent the files."""
-        start = session.start_message(self.env.program, host.label, request.words, self.env.environ)
-        if request.files or request.variables:
-            content = json.dumps({"files": request.files, "environ": request.variables})
+        start = session.start_message(self.env.program, host.label, self.words, self.env.environ)
+        if self.files or self.variables:
+            content = json.dumps({"files": self.files, "environ": self.variables})
             start["files"] = [self.ssh.put(host, content.encode())]
         return start
 
-    def start_of_several(self, request: Request, host: Host) -> dict[str, Any]:
+    def start_of_several(self, host: Host) -> dict[str, Any]:
         """Return what one of several hosts is told: to write records."""
-        env, start = self.env, self.start(request, host)
+        env, start = self.env, self.start(host)
         start["environ"]["COLUMNS"] = str(env.columns or 80)
         start["terminals"] = [1] * env.stdout_is_terminal + [2] * env.stderr_is_terminal
         start["records"] = os.urandom(32).hex()
-        if "events" in request.words:  # they do not end, and are lines
+        if "events" in self.words:  # they do not end, and are lines
             start["plain"] = True
         return start
 
     def process(
         self, host: Host, words: Sequence[str], variables: Mapping[str, str], stdin: int | None
     ) -> session.Process:
-        """Start a command without a terminal; the error names the host."""
+        """Start it with more words and without a terminal; the error names the host."""
         with _named(host):
             way = self.ssh.reach(host)
-            start = self.start(Request([*self.global_words, *words]), host)
+            start = self._replace(words=[*self.words, *words]).start(host)
             start["environ"] |= variables
             return session.started(way, start, stdin)
 
@@ -175,7 +159,7 @@ def run(
             f"--host within --host: this already runs on {quote(outer)}",
             hint="for a host behind another, write ProxyJump in ssh's configuration",
         )
-    given = [*line.words()]
+    global_words = [word for name, word in line.words() if name not in OPTIONS]
     hosts = hosts_of(params["host"], env.environ)
     is_alone = len(hosts) == 1
     ssh = Ssh(
@@ -187,7 +171,7 @@ def run(
         asks=is_alone,
         note=env.note if is_alone and env.stderr_is_terminal else lambda _: None,
     )
-    target = _Target(env, ssh, hosts, [word for name, word in given if name not in OPTIONS])
+    command = _Command(env, ssh, [*global_words, *words])
     name = BY_NAME[words[0]].name if words[0] in BY_NAME else ""
     if name == "cp" and _is_local(parse().positionals):
         from pycrictl.cli import host_copying  # noqa: PLC0415 - only for cp
@@ -195,16 +179,14 @@ def run(
         if not is_alone and _is_local(parse().positionals[-1:]):
             raise UsageError("cp needs one host to copy from")
         params |= dict.fromkeys(("config", "runtime_endpoint", "image_endpoint", "host_root"))
-        starts = {host.label: partial(target.process, host) for host in hosts}
+        copy = command._replace(words=global_words)
+        starts = {host.label: partial(copy.process, host) for host in hosts}
         handed_on = [w for n, w in parse().words() if n not in _OF_CLIENT]
         app.copies_elsewhere = partial(host_copying.methods, starts, handed_on)
         return None
     if name == "top" and not is_alone and not _typed(parse()) & {"once", "output", "o"}:
-        from pycrictl.hosts.several import events_of  # noqa: PLC0415 - takes time to load
-
-        start = partial(target.start_of_several, Request([*target.global_words, *words]))
         labels = [host.label for host in hosts]
-        app.top_elsewhere = labels, partial(events_of, ssh, hosts, start, len(hosts))
+        app.top_elsewhere = labels, partial(ssh.events, hosts, command.start_of_several, len(hosts))
         return None
     travel = TRAVELS.get(name, Travel())
     wants = travel.wants
@@ -212,10 +194,12 @@ def run(
         wants = "one terminal"
     if wants and not is_alone:
         raise UsageError(f"{name} needs {wants}, so it takes one host")
-    request = _request(env, travel, target.global_words, words, parse)
+    if travel != Travel():
+        command = _with_files(command, travel, parse(), len(global_words) + 1)
     if is_alone:
-        return _alone(target, request)
-    return _together(target, request, name, parse, params["max_parallel_hosts"])
+        return _alone(command, *hosts)
+    values = parse().values if name and not BY_NAME[name].subcommands else {}
+    return _together(command, hosts, name, values, params["max_parallel_hosts"])
 
 
 @contextmanager
@@ -227,53 +211,48 @@ def _named(host: Host) -> Iterator[None]:
         raise ConnectError(f"{host.label}: {exc.message}", hint=exc.hint) from None
 
 
-def _alone(target: _Target, request: Request) -> int:
-    env, ssh, (host,) = target.env, target.ssh, target.hosts
+def _alone(command: _Command, host: Host) -> int:
+    env = command.env
     has_terminal = env.stdin_is_terminal and env.stdout_is_terminal and env.stderr_is_terminal
-    has_terminal = has_terminal and not request.output_to and request.input_from in (0, None)
-
+    has_terminal = has_terminal and not command.output_to and command.input_from in (0, None)
     with _named(host):
-        way = ssh.reach(host)
-        start = target.start(request, host)
-        command = partial(
-            session.run, way, start, is_terminal=has_terminal, stdin=request.input_from
-        )
-        if not request.output_to:
-            return command()
+        way, start = command.ssh.reach(host), command.start(host)
+        run = partial(session.run, way, start, is_terminal=has_terminal, stdin=command.input_from)
+        if not command.output_to:
+            return run()
         from pycrictl.base.replacing import replacing  # noqa: PLC0415 - takes time to load
 
-        with replacing(request.output_to) as file:
-            if code := command(stdout=file.fileno()):
+        with replacing(command.output_to) as file:
+            if code := run(stdout=file.fileno()):
                 raise typer.Exit(code)
         return code
 
 
 def _together(
-    target: _Target, request: Request, name: str, parse: Callable[[], CommandLine], most: int
+    command: _Command,
+    hosts: Sequence[Host],
+    name: str,
+    values: Mapping[str, Any],
+    most: int,
 ) -> int:
-    from pycrictl.hosts.several import events_of, in_order  # noqa: PLC0415 - one host needs none of it
-    from pycrictl.show.merged import Merged  # noqa: PLC0415 - the same
+    from pycrictl.show.merged import Merged, in_order  # noqa: PLC0415 - one host needs none of it
 
-    env, labels = target.env, [host.label for host in target.hosts]
-    if any(map(_WATCH.fullmatch, request.words)) and parse().values.get("watch"):
+    env, labels = command.env, [host.label for host in hosts]
+    if values.get("watch"):
         raise UsageError("--watch takes one host", hint="'top' shows several")
-    line = parse().values if name == "logs" else {}
-    strips = name == "logs" and not line.get("timestamps")
-    follows = name in ("events", "image-pull-progress") or line.get("follow", False)
+    strips = name == "logs" and not values.get("timestamps")
+    follows = name in ("events", "image-pull-progress") or values.get("follow", False)
     if strips:
-        request.words.append("--timestamps")
-    start = partial(target.start_of_several, request)
-    with _input(request.input_from) as path, Merged(env, labels) as merged:
-        events = events_of(
-            target.ssh, target.hosts, start, len(labels) if follows else most, stdin=path
-        )
+        command.words.append("--timestamps")
+    most = len(hosts) if follows else most
+    with _input(command.input_from) as path, Merged(env, labels) as merged:
+        events = command.ssh.events(hosts, command.start_of_several, most, stdin=path)
         if name == "logs":
-            patience_s = PATIENCE_S if follows else float("inf")
-            events = in_order(events, strips=strips, patience_s=patience_s)
+            events = in_order(events, strips=strips, follows=follows)
         for event in events:
             merged.show(event)
     failed = [f"{host} ({merged.failed[host]})" for host in labels if host in merged.failed]
-    if failed and name not in _DIAGNOSES:
+    if failed and name not in ("why", "doctor"):  # their status tells of problems
         env.error(f"failed on {len(failed)} of {plural(len(labels), 'host')}: {', '.join(failed)}")
     return ExitCode.FAILURE if failed else ExitCode.OK
 
@@ -298,46 +277,41 @@ def _input(descriptor: int | None) -> Iterator[str]:
         yield f"/proc/self/fd/{descriptor}"
 
 
-def _request(
-    env: Environment,
-    travel: Travel,
-    global_words: Sequence[str],
-    words: Sequence[str],
-    parse: Callable[[], CommandLine],
-) -> Request:
-    """Return what is sent: the command line, with the files of this machine that it names."""
-    if travel == Travel():
-        return Request([*global_words, *words])
-    line = parse()
-    request = Request(
-        [*global_words, *words],
-        variables={n: env.environ[n] for n in travel.variables if n in env.environ},
-        input_from=0 if "*" in travel.reads or _typed(line) & {*travel.reads} else None,
+def _with_files(command: _Command, travel: Travel, line: CommandLine, before: int) -> _Command:
+    """Return a command with the files of this machine that its line names.
+
+    Args:
+        before: how many of its words are before the command's own ones.
+    """
+    environ, source = command.env.environ, {"-"} & {*line.positionals[:-1]}
+    command = command._replace(
+        variables={name: environ[name] for name in travel.variables if name in environ},
+        input_from=0 if "*" in travel.reads or (_typed(line) | source) & {*travel.reads} else None,
     )
     names_files = travel.files or travel.options or travel.input or travel.output
     if not names_files or line.positionals[:1] in (["jsonschema"], ["js"]):
-        return request
-    made, files = request.words[: len(global_words) + 1], []
+        return command
+    words, files = command.words[:before], []
     for name, word in line.words():
         typed, (option, _, value) = {*line.spellings[name]}, word.partition("=")
         if typed & {*travel.options}:
-            files.append((len(made) + 1, _reading(read_text, value)))
-            made += [option, value]
+            files.append((len(words) + 1, _reading(read_text, value)))
+            words += [option, value]
         elif typed & {*travel.input}:
             descriptor = 0 if value == "-" else _reading(os.open, value, os.O_RDONLY | os.O_CLOEXEC)
-            request = request._replace(input_from=descriptor)
-            made.append(f"{option}=-")
+            command = command._replace(input_from=descriptor)
+            words.append(f"{option}=-")
         elif typed & {*travel.output}:
-            request = request._replace(output_to="" if value == "-" else value)
-            made.append(f"{option}=-")
+            command = command._replace(output_to="" if value == "-" else value)
+            words.append(f"{option}=-")
         else:
-            made.append(word)
-    made.append("--")
+            words.append(word)
+    words.append("--")
     for place, word in enumerate(line.positionals):
         if place in travel.files:
-            files.append((len(made), _reading(read_text, word)))
-        made.append(word)
-    return request._replace(words=made, files=files)
+            files.append((len(words), _reading(read_text, word)))
+        words.append(word)
+    return command._replace(words=words, files=files)
 
 
 def _typed(line: CommandLine) -> set[str]:

@@ -1,13 +1,10 @@
-"""Connections by the system's ssh, and the program at their other end.
+"""Connections by the system's ssh, the program at their other end, and commands on several hosts.
 
 One control connection per host is kept for a minute. When it is new, the host is asked once for its
 program (``reach``): that of the same version on PATH, else a copy in the user's cache folder, whose
 owner, mode and digest are checked, else one that is sent now. A standalone program sends itself.
 Otherwise, and for another machine, it is a file of a release: the single-file program, or the
 archive of the folder.
-
-Scripts are run by ``sh``, but login shells read them first, even fish and csh: no single quotes,
-backslashes, ``!`` or line breaks.
 """
 
 from __future__ import annotations
@@ -16,11 +13,14 @@ import hashlib
 import json
 import os
 import platform
+import queue
 import re
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,11 +30,12 @@ from tempfile import TemporaryFile
 from typing import IO, Any, Final
 
 from pycrictl import __version__
-from pycrictl.base.errors import ConfigError, UsageError, reason_of
+from pycrictl.base.errors import ConfigError, PycrictlError, UsageError, reason_of
 from pycrictl.base.units import escape, quote
 from pycrictl.hosts import session
 from pycrictl.hosts.names import Host
-from pycrictl.hosts.session import COMMAND_VARIABLE, HostError, Process
+from pycrictl.hosts.session import COMMAND_VARIABLE, HostError, Process, started
+from pycrictl.show.records import End, Event, Events, received
 
 _RELEASES: Final = "https://github.com/pycrictl/pycrictl/releases"
 _OPTIONS: Final = (
@@ -44,42 +45,7 @@ _OPTIONS: Final = (
     " -oServerAliveInterval=1 -oServerAliveCountMax=15"
 ).split()
 _FILE: Final = re.compile(r"-linux-(\w+?)\.(?:bin|tar\.xz)$")
-_PATH: Final = re.compile(r"/[\w./+@=,-]+", re.ASCII)
-_ANSWER: Final = "pycrictl-answer"
-_BASE: Final = 'umask 077; b="${XDG_CACHE_HOME:-$HOME/.cache}/pycrictl"; '
-_CHECK: Final = (
-    'own() { [ -O "$1" ] && [ -d "$1" ] && '
-    'case $(ls -ld "$1") in drwx------*) : ;; *) false ;; esac; }; '
-    'sum() { s=$(cd "$1" && find . -type f -o -type l | LC_ALL=C sort | xargs sha256sum'
-    ' | sha256sum) && [ "${s%%%% *}" = "$d" ]; }; '
-)
-_LOCATE: Final = (
-    f"{_BASE}{_CHECK}m=$(uname -m); case $(ldd --version 2>&1) in *musl*) m=$m-musl ;; esac; "
-    "case $m in %(names)s *) n= d= ;; esac; "
-    'p=$(command -v pycrictl) && case $("$p" --version </dev/null 2>/dev/null) in'
-    f' "pycrictl version {__version__}") : ;; *) p= ;; esac; '
-    'if [ -z "$p" ] && [ -n "$n" ] && own "$b/$n" && sum "$b/$n"; then p=$b/$n/pycrictl; fi; '
-    f'echo; echo {_ANSWER} "$m" "$p"'
-)
-_SEND: Final = (
-    f"umask 077; {_CHECK}%(base)s; d=%(digest)s; n=%(name)s; "
-    't=$(mktemp -d "$b/.host-XXXXXX") || exit 1; fail() { rm -rf "$t"; rmdir "$b"; exit 1; }; '
-    'trap "fail 2>/dev/null" HUP INT TERM PIPE; '
-    'e=$(tar -xzf - -C "$t" 2>&1) || { echo "${e%%%%tar: Exit*}" >&2; fail 2>/dev/null; }; '
-    'sum "$t" || { echo "it arrived damaged" >&2; fail 2>/dev/null; }; '
-    '"$t/pycrictl" --version </dev/null >/dev/null || fail 2>/dev/null; '
-    'rm -rf "$b/$n"; mv "$t" "$b/$n" || fail 2>/dev/null; '
-    # Older copies go when a new one comes, unless they are younger than a day.
-    'for o in "$b"/[0-9]*-*-* "$b"/.host-*; do [ "$o" = "$b/$n" ] || '
-    'find "$o" -prune -type d -mtime +0 -exec rm -rf {} + ; done 2>/dev/null; '
-    f'echo; echo {_ANSWER} "$b/$n"'
-)
-_CACHE: Final = (
-    f'{_BASE}mkdir -p "$b" || exit 1; chmod 700 "$b"; own "$b" ||'
-    ' { echo "$b is a link or another user owns it" >&2; exit 1; }'
-)
-_SCRATCH: Final = 'b=$(mktemp -d "${TMPDIR:-/tmp}/pycrictl-XXXXXX") || exit 1'
-_TAKE_FILE: Final = f'umask 077; {_SCRATCH}; cat >"$b/sent" && echo && echo {_ANSWER} "$b"'
+_SCRIPT: Final = Path(__file__).with_name("first_contact.sh")
 
 
 @dataclass
@@ -140,9 +106,8 @@ class Program:
             else:
                 yield "pycrictl", self.source.read_bytes()
         except (OSError, tarfile.TarError, EOFError) as exc:
-            raise ConfigError(
-                f"cannot read {quote(str(self.source), 4096)}: {reason_of(exc)}"
-            ) from None
+            text = f"cannot read {quote(str(self.source), 4096)}: {reason_of(exc)}"
+            raise ConfigError(text) from None
 
 
 @dataclass
@@ -205,13 +170,14 @@ class Ssh:
 
     def _new_way(self, host: Host, socket: str) -> dict[str, Any]:
         with self._lock:  # digests are computed once
-            arms = [f"{p.machine}) n={p.name} d={p.digest} ;; " for p in self._programs.values()]
+            programs = [f"{p.machine}:{p.name}:{p.digest}" for p in self._programs.values()]
+        words = {"version": __version__, "programs": " ".join(programs)}
         timeout_s = None if self.asks else self.timeout_s
-        machine, *path = self._answer(host, _LOCATE % {"names": "".join(arms)}, timeout_s=timeout_s)
+        machine, *path = self._answer(host, "find", words, timeout_s=timeout_s)
         program = " ".join(path)
         if not path or not self.keeps:
             program = f"{self._send(host, machine)}/pycrictl"
-        if not _PATH.fullmatch(program):
+        if not re.fullmatch(r"/[\w./+@=,-]+", program, re.ASCII):
             raise HostError(f"the program there has an unusable name: {escape(program)}")
         way: dict[str, Any] = {"socket": socket, "ssh": self._options(host), "name": host.name}
         way["program"] = program
@@ -229,7 +195,7 @@ class Ssh:
         with TemporaryFile() as file:
             file.write(content)
             file.seek(0)
-            return self._answer(host, _TAKE_FILE, file)[0]
+            return self._answer(host, "put", {}, file)[0]
 
     def _options(self, host: Host) -> list[str]:
         words = [*self._words, *_OPTIONS, f"-oConnectTimeout={max(round(self.timeout_s), 1)}"]
@@ -240,12 +206,16 @@ class Ssh:
     def _answer(
         self,
         host: Host,
-        script: str,
+        action: str,
+        variables: Mapping[str, str],
         stdin: IO[bytes] | None = None,
         *,
         timeout_s: float | None = None,
     ) -> list[str]:
-        """Return the words that a script answers."""
+        """Return the words that the script for first contact answers."""
+        lines = [line for line in _SCRIPT.read_text().splitlines() if not line.startswith("#")]
+        values = [f'{name}="{value}";' for name, value in {"action": action, **variables}.items()]
+        script = " ".join([*values, *map(str.strip, lines)])
         asks = f"-oBatchMode={'no' if self.asks else 'yes'}"
         words = [*self._options(host), asks, "-T", "--", host.name, f"sh -c '{script}'"]
         try:
@@ -257,7 +227,7 @@ class Ssh:
         except OSError as exc:
             raise HostError(f"cannot run {words[0]}: {reason_of(exc)}") from None
         output = process.before[process.stdout].decode(errors="replace")
-        if (match := re.search(rf"(?m)^{_ANSWER} (.*)\n", output)) is None:
+        if (match := re.search(r"(?m)^pycrictl-answer (.*)\n", output)) is None:
             raise process.failure()
         return match[1].split()
 
@@ -274,12 +244,65 @@ class Ssh:
         with self._lock:
             packed = program.packed
         self.note(f"sending the program to {host.label} ({packed.tell() >> 20} MiB)")
-        base = _CACHE if self.keeps else _SCRATCH
-        script = _SEND % {"base": base, "digest": program.digest, "name": program.name}
+        words = {"name": program.name, "digest": program.digest, "keeps": "1" * self.keeps}
         try:
             # Each host reads at a place of its own.
             with Path(f"/proc/self/fd/{packed.fileno()}").open("rb") as sent:
-                return " ".join(self._answer(host, script, sent))
+                return " ".join(self._answer(host, "send", words, sent))
         except HostError as exc:
             hint = "--no-keep puts it into $TMPDIR or /tmp"
             raise HostError(f"cannot put the program there: {exc.message}", hint=hint) from None
+
+    def events(
+        self,
+        hosts: Sequence[Host],
+        start: Callable[[Host], Mapping[str, Any]],
+        most: int,
+        *,
+        stdin: str = os.devnull,
+        retry_s: float | None = None,
+    ) -> Events:
+        """Run a command on several hosts, each in a thread, until all have ended.
+
+        The caller's thread shows everything: signals interrupt it, even if an output is not read.
+
+        Args:
+            start: what each host is told to run, with its secret word for records.
+            most: how many run at the same time.
+            stdin: a file that every host reads.
+            retry_s: begin again so long after an end, forever.
+        """
+        # Bounded, so that no host is read faster than it is shown.
+        arrived: queue.Queue[tuple[str, Event]] = queue.Queue(64)
+
+        def run(host: Host) -> None:
+            while True:
+                end = End(1, "internal error")
+                try:
+                    way, told = self.reach(host), start(host)
+                    with Path(stdin).open("rb") as file:  # each host reads at a place of its own
+                        process = started(way, told, file.fileno())
+                    with closing(process):
+                        for event in received(process.pieces(), told["records"].encode()):
+                            arrived.put((host.label, event))
+                    end = End(process.result(), "")
+                except (HostError, PycrictlError) as exc:
+                    end = End(1, exc.message + (f" ({exc.hint})" if exc.hint else ""))
+                finally:
+                    arrived.put((host.label, end))
+                if retry_s is None:
+                    return
+                time.sleep(retry_s)
+
+        pool = ThreadPoolExecutor(most)
+        for host in hosts:
+            pool.submit(run, host)
+        running = len(hosts)
+        while running:
+            try:
+                label, event = arrived.get(timeout=0.1)
+            except queue.Empty:
+                yield None
+            else:
+                yield label, event
+                running -= isinstance(event, End) and retry_s is None

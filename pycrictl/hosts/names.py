@@ -17,6 +17,7 @@ from pycrictl.base.errors import ConfigError, PycrictlError, UsageError, reason_
 from pycrictl.base.units import quote
 
 MAX_HOSTS: Final = 1000
+_WORD: Final = re.compile(r"[^,\s]+")
 _RANGE: Final = re.compile(r"\[(\d{1,9})-(\d{1,9})\]", re.ASCII)
 _HOST: Final = re.compile(  # a name that ssh could take for an option is none
     r"(?:ssh://)?(?:(?P<user>[\w.@+-]+)@)?(?P<name>[A-Za-z0-9_][\w.-]*|\[[0-9A-Fa-f:.%\w]+\])"
@@ -46,8 +47,8 @@ def hosts_of(words: Iterable[str], environ: Mapping[str, str]) -> list[Host]:
     home = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~") / ".config"
     groups = Path(home).expanduser() / "pycrictl/hosts"
     labels: dict[str, None] = {}
-    for word in _split(" ".join(words)):
-        names = _split(_content(word[1:], groups)) if word.startswith("@") else [word]
+    for word in _WORD.findall(" ".join(words)):
+        names = _WORD.findall(_content(word[1:], groups)) if word.startswith("@") else [word]
         for label in (label for name in names for label in _range(name)):
             labels[label] = None
             if len(labels) > MAX_HOSTS:
@@ -55,10 +56,6 @@ def hosts_of(words: Iterable[str], environ: Mapping[str, str]) -> list[Host]:
     if not labels:
         raise UsageError("no host is named", hint="is a script's variable not set?")
     return [_parsed(label) for label in labels]
-
-
-def _split(text: str) -> list[str]:
-    return [word for word in re.split(r"[,\s]+", text) if word]
 
 
 def _content(name: str, groups: Path) -> str:

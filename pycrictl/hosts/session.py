@@ -12,6 +12,7 @@ import select
 import signal
 import sys
 import time
+from contextlib import closing, suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ SENT_VARIABLES = frozenset(
 CREDENTIALS = ("CRICTL_AUTH", "CRICTL_CREDS")
 """Variables that travel as files do, for commands that use them."""
 
-ENTRY = "__host"
-"""The word that makes the program the host's end of a session."""
-
 MARK = b"\x1b_pycrictl-host\x1b\\"
 """Written by the host's end to its outputs first: a shell's start files may print before.
 
@@ -39,10 +37,7 @@ Terminals ignore what is between these control characters (APC, ST).
 STOPPED = b"\x1b_pycrictl-stopped\x1b\\"
 """The command was stopped by Ctrl-Z; the host's end continues it when it gets a byte."""
 
-PIECE_BYTES = 64 * 1024
-_LOST_STATUS = 255
-"""How ssh ends if its connection does, and perhaps a command as well."""
-
+_PIECE_BYTES = 64 * 1024
 _PLAIN = frozenset(
     "ps pods images stats statsp logs why doctor top version info"
     " inspect inspecti inspectp imagefsinfo".split()
@@ -51,13 +46,9 @@ _PLAIN = frozenset(
 
 
 class HostError(Exception):
-    """A host, which the message does not name, cannot be reached or used, or is lost.
-
-    ``is_begun`` tells whether the command has begun there.
-    """
+    """A host, which the message does not name, cannot be used, or was lost (``is_begun``)."""
 
     def __init__(self, message: str, *, hint: str | None = None, is_begun: bool = False) -> None:
-        super().__init__(message)
         self.message, self.hint, self.is_begun = message, hint, is_begun
 
 
@@ -157,15 +148,12 @@ def run(
         size = os.get_terminal_size(terminals[0])
         start["environ"] |= {"COLUMNS": str(size.columns), "LINES": str(size.lines)}
         start["terminals"] = terminals
-    process = started(way, start, stdin, is_terminal=is_terminal)
-    try:
+    with closing(started(way, start, stdin, is_terminal=is_terminal)) as process:
         if is_terminal:
             _share_terminal(process)
         else:
             for is_error, data in process.pieces():
                 write(2 if is_error else stdout, data)
-    finally:
-        process.close()
     return process.result()
 
 
@@ -180,7 +168,7 @@ def started(
     sudo = "" if "sudo" not in way else "sudo -- " if is_terminal else "sudo -n -- "
     told = json.dumps({**start, "scratch": way.get("scratch", [])}).encode().hex()
     # sudo passes on no variables.
-    command = f'{sudo}{way["program"]} {ENTRY} {told} "$SSH_CONNECTION"'
+    command = f'{sudo}{way["program"]} __host {told} "$SSH_CONNECTION"'
     flags = ["-tt", "-o", "LogLevel=ERROR"] if is_terminal else ["-T", "-o", "BatchMode=yes"]
     words = [*way["ssh"], *flags, "--", way["name"], command]
     process = Process(words, stdin, socket=way["socket"], is_terminal=is_terminal)
@@ -261,7 +249,9 @@ class Process:
                     raise TimeoutError
                 return  # the connection that was opened may hold on to standard error
             for descriptor in ready:
-                data = _read(descriptor)
+                data = b""
+                with suppress(OSError):  # the other end of a terminal is closed
+                    data = os.read(descriptor, _PIECE_BYTES)
                 if descriptor in keyboard:
                     if not data:
                         return
@@ -280,7 +270,7 @@ class Process:
         if mark:
             del self.before[descriptor]
         else:
-            self.before[descriptor] = before[-PIECE_BYTES:]
+            self.before[descriptor] = before[-_PIECE_BYTES:]
         return data
 
     def close(self) -> int:
@@ -294,38 +284,29 @@ class Process:
             self._status = code if code >= 0 else 128 - code
         return self._status
 
-    def result(self, linger_s: float = 0.5) -> int:
-        """Return the command's exit status; HostError if it has not begun, or was cut off.
-
-        A connection that breaks may end so long after its commands.
-        """
+    def result(self) -> int:
+        """Return the command's exit status; HostError if it has not begun, or was cut off."""
         status = self.close()
         if self.stdout in self.before:
-            try:
+            with suppress(OSError):
                 os.unlink(f"{self._socket}.way")
-            except OSError:
-                pass
             raise self.failure()
-        if status == _LOST_STATUS:
-            until_s = time.monotonic() + linger_s
-            while known_way(self._socket) is not None and time.monotonic() < until_s:
-                time.sleep(0.02)
-            if known_way(self._socket) is None:
+        # So ssh ends with its connection, whose socket vanishes a moment later; so may a command.
+        for _ in range(25 if status == 255 else 0):
+            if not os.path.exists(self._socket):
                 raise HostError("the connection has ended", is_begun=True)
+            time.sleep(0.02)
         return status
 
     def failure(self) -> HostError:
         """Return why the command has not begun, from what was printed instead."""
         from pycrictl.base.units import escape, shorten
 
-        lines = []
-        for text in self.before.values():
-            last = text.decode(errors="replace").strip().rpartition("\n")[2]
-            lines.append(shorten(escape(last.strip()), 300))
-        if lines[-1]:  # standard error, or a terminal
-            return HostError(lines[-1])
+        texts = [text.decode(errors="replace").strip() for text in self.before.values()]
+        lines = [shorten(escape(text.rpartition("\n")[2].strip()), 300) for text in texts]
         answer = f'; it answers "{lines[0]}"' if lines[0] else ""
-        return HostError(f"it does not run the requested command{answer}")
+        # The last is standard error, or a terminal.
+        return HostError(lines[-1] or f"it does not run the requested command{answer}")
 
 
 def _share_terminal(process: Process) -> None:
@@ -355,13 +336,6 @@ def _share_terminal(process: Process) -> None:
     finally:
         signal.signal(signal.SIGWINCH, signal.SIG_DFL)
         termios.tcsetattr(0, termios.TCSADRAIN, saved)
-
-
-def _read(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, PIECE_BYTES)
-    except OSError:  # the other end of a terminal is closed
-        return b""
 
 
 def write(descriptor: int, data: bytes | memoryview) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from google.protobuf.message import Message
@@ -109,26 +109,20 @@ def _declared(message: Message) -> Document:
     return MessageToDict(message, preserving_proto_field_name=True)
 
 
-def image_filesystem_lines(response: cri_pb2.ImageFsInfoResponse) -> list[str]:
+def image_filesystems(response: cri_pb2.ImageFsInfoResponse) -> Mapping[str, list[Block]]:
     # The titles end with a space in crictl's output too.
-    return [
-        "Container Filesystem ",
-        *_filesystem_lines(response.container_filesystems),
-        "Image Filesystem ",
-        *_filesystem_lines(response.image_filesystems),
-    ]
+    return {
+        "Container Filesystem ": [*map(_filesystem, response.container_filesystems)],
+        "Image Filesystem ": [*map(_filesystem, response.image_filesystems)],
+    }
 
 
-def _filesystem_lines(filesystems: Iterable[cri_pb2.FilesystemUsage]) -> list[str]:
+def _filesystem(usage: cri_pb2.FilesystemUsage) -> Block:
     return [
-        line
-        for index, usage in enumerate(filesystems)
-        for line in (
-            f"TimeStamp[{index}]: {usage.timestamp}",
-            f"Disk[{index}]: {format_size(usage.used_bytes.value, SIZE_DIGITS)}",
-            f"Inodes[{index}]: {usage.inodes_used.value}",
-            f"Mountpoint[{index}]: {usage.fs_id.mountpoint}",
-        )
+        ("TimeStamp", str(usage.timestamp)),
+        ("Disk", format_size(usage.used_bytes.value, SIZE_DIGITS)),
+        ("Inodes", str(usage.inodes_used.value)),
+        ("Mountpoint", usage.fs_id.mountpoint),
     ]
 
 

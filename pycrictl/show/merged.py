@@ -10,12 +10,15 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from contextlib import suppress
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl.base.units import escape
+from pycrictl.node.logs.logtime import TIMESTAMP, timestamp_ns
 from pycrictl.show import render
 from pycrictl.show.displays import phrases
-from pycrictl.show.records import End, Event, Lines, Record
+from pycrictl.show.records import End, Event, Events, Lines, Record
 from pycrictl.show.render import CONTROL, Screen, Table, Tone, colours_are_wanted
 
 if TYPE_CHECKING:
@@ -31,7 +34,12 @@ Records = Mapping[str, Sequence[Record]]
 
 NODE: Final = "NODE"
 _COLOURS: Final = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
-_WIDEST: Final = 10_000
+
+_UNORDERED_BYTES: Final = 8 * 1024 * 1024
+"""How much memory lines of logs may take until they are ordered."""
+
+_LINE_BYTES: Final = 200  # of a line itself
+_STAMP: Final = re.compile(rb"(%s) " % TIMESTAMP)
 
 
 class Merged:
@@ -138,8 +146,12 @@ class Merged:
         documents = {host: sent[0].content for host, sent in records.items()}
         columns = self._env.columns
         if first.kind == "table":
-            for table in merged_tables(records, shows_missing=len(records) > 1):
-                self._write_table(table)
+            for table, record in merged_tables(records):
+                if columns and record.is_fitted:
+                    screen = Screen(columns, self._is_coloured)
+                    render.write_fitted(table, out, screen, header=record.has_header)
+                else:
+                    render.write_table(table, out, header=record.has_header)
         elif first.kind == "ids":
             for host, ids in documents.items():
                 render.write_lines((f"{host} {record}" for record in ids), out)
@@ -157,75 +169,82 @@ class Merged:
             write = render.write_yaml if first.form == "yaml" else render.write_json
             write(documents, out)
 
-    def _write_table(self, table: MergedTable) -> None:
-        out, columns = self._env.stdout, self._env.columns
-        narrow = render.fitted_lines(table.table, _WIDEST) if columns else []
-        # Other tables than those made for a terminal are not cut, but fit more often if narrow.
-        if columns and (table.is_fitted or max(map(phrases.width, narrow)) <= columns):
-            screen = Screen(columns, self._is_coloured)
-            render.write_fitted(table.table, out, screen, header=table.has_header)
+
+def in_order(events: Events, *, strips: bool, follows: bool, patience_s: float = 0.5) -> Events:
+    """Order lines of logs by the times that they begin with, as far as they have arrived.
+
+    Args:
+        strips: whether the times are removed.
+        follows: whether lines come as they are written, and wait for earlier ones of other hosts
+            for ``patience_s``; else they wait for all hosts, unless there are too many of them.
+    """
+    waiting: list[tuple[float, str, bytes]] = []
+    last_ns: dict[str, float] = {}  # a line without a time stays behind the one before it
+    waiting_bytes, due_s = 0, float("inf")
+    for event in events:
+        host, printed = event or ("", None)
+        if not isinstance(printed, Lines) or printed.is_error:
+            yield event
         else:
-            render.write_table(table.table, out, header=table.has_header)
+            due_s = min(due_s, time.monotonic() + patience_s) if follows else due_s
+            for line in printed.lines:
+                if match := _STAMP.match(line):
+                    with suppress(ValueError):
+                        last_ns[host] = timestamp_ns(match[1])
+                    line = line[match.end() :] if strips else line
+                waiting.append((last_ns.get(host, 0.0), host, line))
+                waiting_bytes += len(line) + _LINE_BYTES
+        if waiting_bytes > _UNORDERED_BYTES or time.monotonic() >= due_s:
+            yield from _sorted(waiting)
+            waiting, waiting_bytes, due_s = [], 0, float("inf")
+    yield from _sorted(waiting)
 
 
-class MergedTable(NamedTuple):
-    table: Table
-    has_header: bool
-    is_fitted: bool
+def _sorted(lines: list[tuple[float, str, bytes]]) -> Events:
+    return ((host, Lines([line])) for _, host, line in sorted(lines, key=itemgetter(0)))
 
 
-def merged_tables(records: Records, *, shows_missing: bool) -> list[MergedTable]:
-    """Return one table for each kind of table that hosts have sent, with NODE as first column.
+def merged_tables(records: Records) -> list[tuple[Table, Record]]:
+    """Return a table for each kind that hosts have sent, with NODE as first column.
 
-    Rows that hosts have sorted by a key are sorted by it together.
+    Rows that hosts have sorted by a key are sorted by it together. Each table has the first record
+    of its kind beside it.
     """
     by_header: dict[tuple[str, ...], list[tuple[str, Record]]] = {}
     for host, sent in records.items():
         for record in sent:
             if record.kind == "table":
                 by_header.setdefault((*record.content["header"],), []).append((host, record))
-    return [_merged(header, sent, shows_missing) for header, sent in by_header.items()]
+    return [(_merged(sent), sent[0][1]) for sent in by_header.values()]
 
 
-def _merged(
-    header: tuple[str, ...], pairs: Sequence[tuple[str, Record]], shows_missing: bool
-) -> MergedTable:
+def _merged(pairs: Sequence[tuple[str, Record]]) -> Table:
     rows: list[tuple[Any, tuple[str, ...], Tone]] = []
     for host, record in pairs:
         content = record.content
         for row, tone, key in zip(content["rows"], content["tones"], content["order"], strict=True):
             rows.append((key, (host, *row), tone))
-    _, first = pairs[0]
-    table = Table(**first.content)
+    table = Table(**pairs[0][1].content)
     if any(key for key, _, _ in rows):
         rows.sort(key=lambda row: row[0] or [], reverse=table.is_descending)
-    cells = [row for _, row, _ in rows]
-    if shows_missing and not first.is_fitted and {*IMAGE_NAME} <= {*header} and _WIDE in header:
-        header, cells = (
-            (*header, MISSING),
-            _with_missing(header, cells, [host for host, _ in pairs]),
-        )
-    merged = table._replace(
-        header=(NODE, *header),
+    header, cells = (NODE, *table.header), [row for _, row, _ in rows]
+    if {*IMAGE_NAME, _WIDE} <= {*header} and len(pairs) > 1:
+        header = (*header, MISSING)
+        cells = _with_missing(header, cells, [host for host, _ in pairs])
+    return table._replace(
+        header=header,
         rows=cells,
         whole=(NODE, *table.whole),
-        optional=(*table.optional,),
         tones=[tone for _, _, tone in rows] if any(tone for _, _, tone in rows) else (),
         order=(),
     )
-    return MergedTable(merged, first.has_header, first.is_fitted)
 
 
 def _with_missing(
     header: Sequence[str], rows: Sequence[tuple[str, ...]], hosts: Sequence[str]
 ) -> list[tuple[str, ...]]:
     """Return the rows of images with the hosts that lack each."""
-    places = [header.index(name) + 1 for name in IMAGE_NAME]
-    holders: dict[tuple[str, ...], set[str]] = {}
-    for row in rows:
-        holders.setdefault(tuple(row[place] for place in places), set()).add(row[0])
-    found = []
-    for row in rows:
-        lacking = [h for h in hosts if h not in holders[tuple(row[place] for place in places)]]
-        found.append((*row, ",".join(lacking) or "-"))
-    return found
+    names = [tuple(row[header.index(name)] for name in IMAGE_NAME) for row in rows]
+    holders = {(row[0], name) for row, name in zip(rows, names, strict=True)}
+    lacking = [[host for host in hosts if (host, name) not in holders] for name in names]
+    return [(*row, ",".join(lack) or "-") for row, lack in zip(rows, lacking, strict=True)]

@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TextIO
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Final, NamedTuple, TextIO
 
 from pycrictl.base import foreign
+from pycrictl.base.errors import RemoteProtocolError
 from pycrictl.base.units import escape
+
+_LINE_BYTES: Final = 64 * 1024
+"""Longer lines are split."""
+
+_RECORDS_BYTES: Final = 32 * 1024 * 1024
+"""How much data of one host is kept until all have answered."""
 
 
 class ToldStream(io.TextIOWrapper):
@@ -108,8 +116,47 @@ class End(NamedTuple):
 Event = Record | Lines | End
 """What comes from a host."""
 
+Events = Iterator[tuple[str, Event] | None]
+"""What hosts send, with their labels; None if it is time to draw."""
 
-def parsed(line: bytes) -> Record:
+
+def received(pieces: Iterable[tuple[bool, bytes]], word: bytes) -> Iterator[Lines | Record]:
+    """Yield the lines and records of a host's outputs; a record follows the secret word.
+
+    Args:
+        pieces: of both outputs, and whether each is standard error.
+
+    Raises:
+        RemoteProtocolError: a record is not valid, or they are too large.
+    """
+    rest, kept_bytes = {False: b"", True: b""}, 0
+    line_ends = ((is_error, b"\n") for is_error, text in rest.items() if text)
+    for is_error, data in chain(pieces, line_ends):
+        *lines, last = (rest[is_error] + data).split(b"\n")
+        if len(last) > _LINE_BYTES and word not in last:
+            lines, last = [*lines, last], b""
+        rest[is_error] = last
+        texts: list[bytes] = []
+        for line in lines:
+            text, is_record, content = line.partition(word)
+            texts += [text] if text or not is_record else []
+            if is_record:
+                if texts:
+                    yield Lines(texts, is_error)
+                texts = []
+                try:
+                    record = _parsed(content)
+                except (ValueError, TypeError, KeyError, RecursionError):
+                    raise RemoteProtocolError("its answer is not valid") from None
+                kept_bytes += 0 if record.passes else len(content)
+                yield record
+        if texts:
+            yield Lines(texts, is_error)
+        if kept_bytes + len(last) > _RECORDS_BYTES:
+            raise RemoteProtocolError(f"it sends more than {_RECORDS_BYTES >> 20} MiB of data")
+
+
+def _parsed(line: bytes) -> Record:
     """Read a record from a host; ValueError or TypeError if it is none."""
     record = Record(**foreign.mapping(json.loads(line)))
     content = record.content

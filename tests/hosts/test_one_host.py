@@ -149,11 +149,6 @@ def test_configurations_of_pods_are_this_machines(machines: Hosts, fake: FakeSer
     assert not [*Path("/tmp").glob(f"pycrictl-*/*/{config.name}")]
 
 
-def test_other_paths_are_the_hosts(machines: Hosts, host: Host) -> None:
-    done = machines.run("-H", "n1", "--config", "/nonexistent", "ps")
-    assert 'config file "/nonexistent" does not exist' in done.stderr
-
-
 @pytest.mark.parametrize(
     ("number", "status"),
     [(signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)],

@@ -94,6 +94,10 @@ def test_copies_follow_the_rules_of_a_local_copy(
         "/srv/one", "/srv/two",
     ]  # fmt: skip
     (tmp_path / "out").mkdir()
+    archive = nodes.run("-H", "n1", "cp", f"{container}:/srv/one", "-").stdout
+    done = nodes.run("-H", "n1", "cp", "-", f"{container}:/tmp", stdin=archive)
+    assert done.returncode == 0, done.stderr
+    assert nodes.run("-H", "n1", "exec", container, "cat", "/tmp/one").stdout == "1"
     copied(f"{container}:/srv/new", f"{tmp_path}/out")
     copied(f"{container}:/srv/two", f"{tmp_path}/out/three")
     copied(f"{container}:/srv/t*", f"{tmp_path}/out")

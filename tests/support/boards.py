@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pycrictl.cli.board import Board, Limit, ordered, rows_of
+from pycrictl.cli.board import Board, ordered, rows_of
 from pycrictl.diagnosis import pod
 from pycrictl.diagnosis.facts import Container, Image, PodFacts, Sandbox
 from pycrictl.diagnosis.pod import Report
@@ -54,4 +54,4 @@ REPORTS = [
     report("pulls", TO_COME, images=image(pull=PULLING)),
     report("batch", TO_COME, images=image(pull=QUEUED)),
 ]
-BOARD = Board("node1", "containerd 2.3.4", NOW, 4, ordered(rows_of(REPORTS)), 0.27, Limit(3, 3, 2))
+BOARD = Board("node1", "containerd 2.3.4", NOW, 4, ordered(rows_of(REPORTS)), 0.27)

@@ -205,6 +205,7 @@ def imagefsinfo(
     with app.open_client("image") as client:
         answer = client.call("ImageFsInfo", cri_pb2.ImageFsInfoRequest())
     if chosen.is_table:
-        render.write_lines(inspect_views.image_filesystem_lines(answer), app.env.stdout)
+        groups = inspect_views.image_filesystems(answer)
+        render.write_groups("FILESYSTEM", groups, app.env.stdout)
     else:
         chosen.write_document(protodata.status_document(answer), app.env.stdout)

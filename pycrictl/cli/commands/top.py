@@ -25,7 +25,7 @@ from pycrictl.base.errors import ConnectError, PycrictlError, UsageError
 from pycrictl.base.units import escape, plural
 from pycrictl.cli import list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, proxy_of
-from pycrictl.cli.board import Board, Limit, lines_of, lost_row, ordered, rows_in, rows_of
+from pycrictl.cli.board import Board, lines_of, lost_row, ordered, rows_in, rows_of
 from pycrictl.cli.context import AppContext
 from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.kube.node_pods import NodePods
@@ -39,7 +39,7 @@ from pycrictl.show.records import Lines, Record, records_of
 from pycrictl.show.render import Tone, painted
 
 if TYPE_CHECKING:
-    from pycrictl.hosts.several import Events
+    from pycrictl.show.records import Events
 
 
 def top(
@@ -142,7 +142,6 @@ class BoardPoller:
         self._stack = ExitStack()
         self._survey: Survey | None = None
         self._containerd: ContainerdPulls | None = None
-        self._status: dict[str, Any] | None = None
         self._pulls: list[PullState] = []
         self._board = Board(node, "", wall_s())
 
@@ -173,19 +172,15 @@ class BoardPoller:
 
     def _polled(self) -> Board:
         assert self._survey is not None
-        self._status, self._pulls = None, []
+        self._pulls = []
         overview = self._survey.pods()
         free = [disk.free_share for disk in overview.disks if disk.use == "images"]
-        limit = None
-        if (status := self._status) is not None:
-            limit = Limit(status["limit"], len(status["running"]), len(status["waiting"]))
         return replace(
             self._board,
             at_s=self._wall_s(),
             pods=len(overview.reports),
             rows=ordered(rows_of(overview.reports, self._pulls)),
             disk_free=free[0] if free else None,
-            limit=limit,
             problem="",
             since_s=0.0,
         )
@@ -195,7 +190,7 @@ class BoardPoller:
     ) -> Callable[[str], Pulls]:
         if sources.ask_proxy is not None:
             with suppress(PycrictlError):  # it may be restarting: containerd shows its pulls
-                status = self._status = sources.ask_proxy()
+                status = sources.ask_proxy()
                 self._pulls = pulls_in_line(status)
                 return lambda owner: from_proxy(status, owner)
         if time.monotonic() < self._retry_at:
