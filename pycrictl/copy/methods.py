@@ -92,24 +92,20 @@ def on_this_node(
     client: CriClient, container: ContainerPath, method: str, tls: TlsFiles | None
 ) -> Iterator[Method]:
     """Yield the methods for a container: all of ``NAMES`` if the method is ``auto``."""
-    container_id = _find(client, container)
+    name = "/".join(filter(None, (container.pod, container.container)))
+    listed = Lookup(client).find_container(name)
+    if listed.state != cri_pb2.CONTAINER_RUNNING:
+        raise not_running(container.container)
     raise_file_limit(least=_LEAST_DESCRIPTORS)
     names = NAMES if method == "auto" else (method,)
     if "rpc" in names:
         from pycrictl.copy.transfer.over_rpc import OverRpc  # noqa: PLC0415 (only when tried)
 
-        yield OverRpc(client, container_id, tls=tls)
+        yield OverRpc(client, listed.id, tls=tls)
     if "node" in names:
         from pycrictl.copy import on_node  # noqa: PLC0415 (only when tried)
 
-        yield on_node.OnNode(partial(on_node.locate_here, client, container_id))
-
-
-def _find(client: CriClient, path: ContainerPath) -> str:
-    container = Lookup(client).find_container("/".join(filter(None, (path.pod, path.container))))
-    if container.state != cri_pb2.CONTAINER_RUNNING:
-        raise not_running(path.container)
-    return container.id
+        yield on_node.OnNode(partial(on_node.locate_here, client, listed.id))
 
 
 def copy_from(method: Method, path: bytes, local: bytes, rules: Rules, watch: Watch) -> Summary:

@@ -250,20 +250,19 @@ def locate(call: Call, container_id: str) -> FirstProcess:
     return FirstProcess(status.id or container_id, pid, status.started_at, uid, gid)
 
 
-def sweep(locate_one: Callable[[str], FirstProcess]) -> int:
-    """Clean up the stages that killed copies have left; return their number."""
-    count = sweep_root(THIS_MACHINE)
+def sweep(locate_one: Callable[[str], FirstProcess]) -> None:
+    """Clean up the stages that killed copies have left."""
+    sweep_root(THIS_MACHINE)
     for container_id in {noted.container_id for noted in leftover_notes()} - {""}:
         try:
             with ContainerRoot(partial(locate_one, container_id)) as root:
-                count += sweep_root(root)
+                sweep_root(root)
         except (NotFound, FailedPrecondition):  # the container is gone, and its stage, too
             for noted in leftover_notes():
                 if noted.container_id == container_id:
                     forget(noted.name)
         except (CopyError, OSError):
             log.debug("cannot clear up in container %s", container_id, exc_info=True)
-    return count
 
 
 def check_node(socket_path: str) -> None:

@@ -334,7 +334,7 @@ def _copy(plugin: Plugin, file: Path, seconds: float) -> tuple[list[float], list
     while time.monotonic() < until:
         for words in ((str(file), "web:/to/f"), ("web:/to/f", str(file.with_name("back")))):
             began = time.monotonic()
-            done = plugin(*words, "--retries", "0")
+            done = plugin(*words)
             took.append(time.monotonic() - began)
             if done.returncode:
                 errors.append(done.stderr.decode())

@@ -69,11 +69,21 @@ class CopyForm:
             help="Refuse to copy more than this, such as 10Gi.",
         ),
     ] = None
+    max_entries: Annotated[
+        int,
+        typer.Option(
+            "--max-entries",
+            parser=options.natural,
+            metavar="N",
+            help="Refuse to copy more files, directories and links than this; 0: no limit.",
+        ),
+    ] = MAX_ENTRIES
     progress: options.Progress = "auto"
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False
 
-    def rules(self, max_entries: int) -> Rules:
-        return Rules(self.archive, self.max_size, max_entries, follow=self.follow_link)
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.archive, self.max_size, self.max_entries, follow=self.follow_link)
 
 
 def split_ends(ctx: typer.Context, paths: Sequence[str] | None) -> tuple[Sequence[str], str]:
@@ -93,22 +103,10 @@ def cp(
     paths: Annotated[list[str] | None, copy_ends(complete.container_paths)] = None,
     form: CopyForm,
     of_container: options.OfContainer = None,
-    max_entries: Annotated[
-        int,
-        typer.Option(
-            "--max-entries",
-            parser=options.natural,
-            metavar="N",
-            help="Refuse to copy more files, directories and links than this; 0: no limit.",
-        ),
-    ] = 1_000_000,
     namespace: options.InNamespace = None,
     method: Annotated[
         Literal["auto", "rpc", "node"],
-        typer.Option(
-            "--method",
-            help="Use the runtime's RPCs, or this node's file systems.",
-        ),
+        typer.Option("--method", help="Use the runtime's RPCs, or this node's file systems."),
     ] = "auto",
     tls: stream_options.TlsOptions,
 ) -> None:
@@ -134,16 +132,11 @@ def cp(
             yield on_this_node(client, named, method, tls.files(app.persona))
 
     request, way = spec.parse(sources, destination), app.copies_elsewhere or opened
-    raise typer.Exit(carry_out(app, request, form, way, max_entries=max_entries))
+    raise typer.Exit(carry_out(app, request, form, way))
 
 
 def carry_out(
-    app: AppContext,
-    request: spec.CopyTo | spec.CopyFrom,
-    form: CopyForm,
-    opened: Opened,
-    *,
-    max_entries: int = MAX_ENTRIES,
+    app: AppContext, request: spec.CopyTo | spec.CopyFrom, form: CopyForm, opened: Opened
 ) -> int:
     """Copy, report it, and return the exit status; ``opened`` yields the methods to try."""
     _check_streams(app.env, request, form)
@@ -157,7 +150,7 @@ def carry_out(
         app.env.configure_logging(debug=False)  # to warn of failed clean-up
 
     with _Meter(display, app.env) as meter:
-        errors = _copy_all(app.env, request, form.rules(max_entries), opened, meter)
+        errors = _copy_all(app.env, request, form.rules, opened, meter)
     if form.quiet and meter.skipped:
         left_out = plural(meter.skipped, "entry", "entries")
         app.env.error(f"left out {left_out}", hint="without --quiet, each is named")

@@ -31,15 +31,6 @@ def container_cp(
     ] = "",
     namespace: Namespace = None,
     form: cp.CopyForm,
-    retries: Annotated[
-        int | None,
-        typer.Option(
-            "--retries",
-            parser=options.natural,
-            metavar="N",
-            help="Reconnect at most N times in a row without progress (default: for 15 minutes).",
-        ),
-    ] = None,
 ) -> None:
     """Copy files to or from a container in a cluster.
 
@@ -62,6 +53,5 @@ def container_cp(
         options=app.handed_on,
         namespace=namespace or "",
         container=container,
-        retries=retries,
     )
     raise typer.Exit(cp.carry_out(app, request, form, opened))

@@ -29,8 +29,7 @@ from pycrictl.cluster.agent.api.names import is_name
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient, Reflector
 from pycrictl.cluster.agent.certificate import Certificates
 from pycrictl.cluster.agent.cluster import Cluster
-from pycrictl.cluster.agent.copies.node_copies import NodeCopies
-from pycrictl.cluster.agent.copies.requests import CopyEnded
+from pycrictl.cluster.agent.copies.node_copies import CopyEnded, NodeCopies
 from pycrictl.cluster.agent.copies.routes import CopyRoutes
 from pycrictl.cluster.agent.feed import Feeds
 from pycrictl.cluster.agent.listener import Listener, limit_tls_buffers

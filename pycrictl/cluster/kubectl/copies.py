@@ -373,7 +373,6 @@ def in_cluster(
     options: Sequence[str],
     namespace: str,
     container: str,
-    retries: int | None,
 ) -> Iterator[tuple[OverApi]]:
     """Yield the method for a container in a cluster. Only the main thread may call it.
 
@@ -395,7 +394,7 @@ def in_cluster(
     try:
         with KubectlProxy(kubectl) as proxy:
             api = CopyApi(proxy.target, namespace or namespace_of(kubectl), path.container)
-            yield (OverApi(api, container, RetryPolicy(note, retries=retries)),)
+            yield (OverApi(api, container, RetryPolicy(note)),)
     except Unimplemented as exc:
         raise kubectl.why_not_served() from exc
 

@@ -331,7 +331,9 @@ class Copies(ABC, Generic[C]):
     def work(self, copy: C, watch: Watch) -> Summary:
         """Read or write the container's files, through ``copy.transfer``."""
         method = on_node.OnNode(partial(self.locate, copy.container_id))
-        return copy.transfer.run(method, copy.path, copy.rules, watch)
+        if isinstance(copy.transfer, Upload):
+            return method.write(copy.transfer, copy.path, copy.rules, watch)
+        return copy.transfer.make(method, copy.path, copy.rules, watch)
 
     def _run(self, copy: C) -> None:
         transfer, status = copy.transfer, b""

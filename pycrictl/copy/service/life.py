@@ -11,7 +11,7 @@ has every pair of the two that can occur; one that is missing is a bug. These ar
 3. A copy into a container is COMMITTING from the moment when nothing but the thread is left to
    wait for: it may be moving files into place, so neither a silent client nor a stopping server
    may end it any more.
-4. What is given up (abandoned by its client, expired, stopped with its server, refused) still has
+4. What is given up (abandoned by its client, expired, stopped with its server) still has
    a thread, which is told to end. Until it has, the state names what the end will be. A thread that
    had already put everything in place wins: the copy is DONE.
 5. Nothing changes a copy that is over.
@@ -34,7 +34,6 @@ class State(StrEnum):
     ABANDONING = "abandoning"
     EXPIRING = "expiring"
     STOPPING = "stopping"
-    REFUSING = "refusing"
 
     DONE = "done"
     FAILED = "failed"
@@ -42,6 +41,7 @@ class State(StrEnum):
     EXPIRED = "expired"
     STOPPED = "stopped"
     REFUSED = "refused"
+    """It never began: a missing right, a quota, no such container, or an invalid request."""
 
     @property
     def is_over(self) -> bool:
@@ -75,9 +75,6 @@ class Event(StrEnum):
     STOPPED = "stopped"
     """The server stops."""
 
-    REFUSED = "refused"
-    """It may not begin: a missing right, a quota, no such container, or an invalid request."""
-
 
 _OVER: Final = frozenset(
     {State.DONE, State.FAILED, State.ABANDONED, State.EXPIRED, State.STOPPED, State.REFUSED}
@@ -92,7 +89,6 @@ _GIVEN_UP: Final = {
     Event.ABANDONED: State.ABANDONING,
     Event.EXPIRED: State.EXPIRING,
     Event.STOPPED: State.STOPPING,
-    Event.REFUSED: State.REFUSING,
 }
 _OPEN: Final = {
     Event.ATTACHED: State.COPYING,
@@ -123,7 +119,6 @@ TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
     State.ABANDONING: _ending(State.ABANDONING, State.ABANDONED),
     State.EXPIRING: _ending(State.EXPIRING, State.EXPIRED),
     State.STOPPING: _ending(State.STOPPING, State.STOPPED),
-    State.REFUSING: _ending(State.REFUSING, State.REFUSED),
 }
 
 

@@ -146,10 +146,6 @@ class Upload(Transfer, Archive):
         self.on_arrived: Callable[[], object] = lambda: None
         self._is_allowed = not protocol.resumes
 
-    def run(self, method: Method, path: bytes, rules: Rules, watch: Watch) -> Summary:
-        """Write the archive to a path in the container, as it arrives."""
-        return method.write(self, path, rules, watch)
-
     def allow(self) -> None:
         """Allow it to become visible once it is complete."""
         self._is_allowed = True
@@ -206,7 +202,7 @@ class Download(Transfer):
 
     # In the thread that makes it
 
-    def run(self, method: Method, path: bytes, rules: Rules, watch: Watch) -> Summary:
+    def make(self, method: Method, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """Make the archive of a path in the container."""
         # Names are judged by the receiver: here each would take memory.
         rules = rules._replace(max_entries=0)

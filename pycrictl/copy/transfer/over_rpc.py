@@ -207,9 +207,7 @@ def _put(
     link.set_idle(outcome_s)
     try:
         return _wait(link, protocol)
-    except Exception:
-        raise
-    except BaseException:  # the server has everything, and may be moving it into place
+    except (KeyboardInterrupt, SystemExit):  # the server may be moving everything into place
         log.warning("the server did not report whether the copy was made; it may still be")
         raise
 

@@ -101,7 +101,7 @@ class CopyService(Copies[Copy]):
             url = self._tokens.issue(COPY_PATH, partial(self._serve, copy), now=self.loop.time())
         except (PycrictlError, DecodeError) as exc:
             if copy is not None:  # there are too many URLs
-                await self.give_up(copy, Event.REFUSED, str(exc))
+                await self.give_up(copy, Event.ABANDONED, str(exc))
             return _refusal(exc)
         response: Message = cri_pb2.CopyToContainerResponse(url=url)
         if not copy.is_to:
@@ -144,7 +144,7 @@ class CopyService(Copies[Copy]):
                 await asyncio.shield(copy.task)
         except OSError:  # the client has disconnected
             sock.close()
-            await self.give_up(copy, Event.REFUSED, "its URL was not opened as a WebSocket")
+            await self.give_up(copy, Event.ABANDONED, "its URL was not opened as a WebSocket")
 
     def _call(self, name: str, request: Message) -> Any:
         """Make a call to the runtime from a thread, over the proxy's own connections."""

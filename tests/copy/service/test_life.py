@@ -7,7 +7,7 @@ import pytest
 from pycrictl.copy.service.life import TRANSITIONS, Event, State, after
 
 OVER = {state for state in State if state.is_over}
-ENDING = {State.ABANDONING, State.EXPIRING, State.STOPPING, State.REFUSING}
+ENDING = {State.ABANDONING, State.EXPIRING, State.STOPPING}
 
 
 def test_every_state_can_end_and_no_end_can_change() -> None:
@@ -28,7 +28,6 @@ def test_every_state_can_end_and_no_end_can_change() -> None:
         ("attached abandoned failed", State.ABANDONED),
         ("attached expired failed", State.EXPIRED),
         ("attached stopped failed", State.STOPPED),
-        ("refused failed", State.REFUSED),
         ("attached arrived abandoned failed", State.ABANDONED),
     ],
 )

@@ -27,13 +27,14 @@ from pycrictl.cluster.agent.access import Access, User
 from pycrictl.cluster.agent.api.answers import respond
 from pycrictl.cluster.agent.api.names import COPIES, DEBUGGING_OFF, Refusal
 from pycrictl.cluster.agent.cluster import Cluster
-from pycrictl.cluster.agent.copies.node_copies import PATIENCE_S, NodeCopies
-from pycrictl.cluster.agent.copies.requests import (
+from pycrictl.cluster.agent.copies.node_copies import (
     MAX_BODY_BYTES,
+    PATIENCE_S,
     Audit,
     CopyEnded,
     CopyOwner,
     CopySpec,
+    NodeCopies,
     NodeCopy,
     Refused,
     parse_request,

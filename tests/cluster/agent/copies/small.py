@@ -19,8 +19,7 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from pycrictl.cluster.agent.api.answers import refuse
-from pycrictl.cluster.agent.copies.node_copies import NodeCopies
-from pycrictl.cluster.agent.copies.requests import CopyOwner, NodeCopy, Refused
+from pycrictl.cluster.agent.copies.node_copies import CopyOwner, NodeCopies, NodeCopy, Refused
 from pycrictl.cluster.agent.copies.routes import CopyRequest, answer_here
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.service.slots import Slots, check_folder, free_bytes

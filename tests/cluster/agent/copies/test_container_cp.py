@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pycrictl.cluster.agent.copies.requests import MAX_BODY_BYTES
+from pycrictl.cluster.agent.copies.node_copies import MAX_BODY_BYTES
 from tests.cluster.agent.copies.conftest import Plugin, StartNode, plugin_of, spooled
 from tests.cluster.agent.standing import Answer, Cluster, bearer
 from tests.copy.trees import listing, stages_in, tree
@@ -185,7 +185,7 @@ def test_what_cannot_be(plugin: Plugin, cluster: Cluster, node: Path, tmp_path: 
         ([file, "web:/to", "--context", "no"], 'context "no"'),
         ([file, "web:/to", "--server=https://127.0.0.1:1"], "cannot reach the API server: dial"),
     ):
-        done = plugin(*map(str, words), "--retries", "0")
+        done = plugin(*map(str, words))
         assert done.returncode, words
         assert said in done.stderr.decode(), (words, done.stderr)
         assert b"Traceback" not in done.stderr

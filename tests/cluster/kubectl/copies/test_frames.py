@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from zlib import crc32
@@ -70,19 +69,6 @@ def acknowledged(connection: ClientConnection) -> int:
 def piece(offset: int, content: bytes, *, checksum: int | None = None) -> bytes:
     checksum = crc32(content) if checksum is None else checksum
     return bytes((PIECE,)) + struct.pack(">QI", offset, checksum) + content
-
-
-class Slow(Archive):
-    def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
-        yield from super().pieces(offset)
-        time.sleep(0.2)
-
-
-def test_an_agent_that_has_everything_before_the_client_looks(work: Workstation) -> None:
-    """The agent has closed the connection by then, which must not count as a failure."""
-    work.write(Slow([CONTENT]))
-    assert work.notes == []
-    assert (work.there / "f").stat().st_size == 300_000
 
 
 @pytest.mark.parametrize(
