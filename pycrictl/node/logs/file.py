@@ -253,8 +253,6 @@ def _failure(path: str, exc: Exception) -> PycrictlError:
             )
         case PermissionError():
             return PycrictlError(f"no permission to read the log {name}", hint="run it as root")
-        case ValueError():
-            return PycrictlError(f"the log {name} cannot be read: its path has a null byte")
         case gzip.BadGzipFile() | EOFError() | zlib.error():
             return PycrictlError(f"the rotated log {name} is damaged")
     reason = (isinstance(exc, OSError) and exc.strerror) or str(exc)

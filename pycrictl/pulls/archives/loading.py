@@ -263,7 +263,6 @@ class Load:
             raise ArchiveError(f"{target.digest} is neither a manifest nor an index")
         children = (document.config, *document.layers)
         are_here = [self._holds(child.digest, child.size_bytes) for child in children]
-        self._keep(target.digest, children)
         is_ours = all(are_here) and store.runs_on(target.platform, store.own_platform())
         if is_ours and self.snapshotter:
             self._unpack(document)

@@ -25,16 +25,6 @@ def rest(log: LogFile) -> bytes:
     return b"".join(log.blocks())
 
 
-def test_blocks_go_on_where_they_ended(path: Path) -> None:
-    path.write_bytes(b"a" * file.BLOCK_BYTES + b"b")
-    with LogFile(str(path)) as log:
-        assert [len(block) for block in log.blocks()] == [file.BLOCK_BYTES, 1]
-        with path.open("ab") as writer:
-            writer.write(b"more")
-        assert rest(log) == b"more"
-        assert rest(log) == b""
-
-
 @pytest.mark.parametrize(
     ("content", "lines", "tail"),
     [
@@ -84,34 +74,6 @@ def test_the_first_line_since_a_time(
     assert len(b"".join(early)) <= 2 * 100
 
 
-def test_successor_comes_with_its_first_bytes(path: Path) -> None:
-    path.write_bytes(b"old\n")
-    with LogFile(str(path)) as log:
-        assert log.successor() is None
-        path.rename(path.with_name("0.log.1"))
-        assert log.successor() is None
-        path.touch()
-        assert log.successor() is None
-        path.write_bytes(b"new\n")
-        new = log.successor()
-        assert new is not None
-        with new:
-            assert rest(new) == b"new\n"
-        assert rest(log) == b"old\n"
-
-
-def test_successor_of_a_link(tmp_path: Path, path: Path) -> None:
-    real = tmp_path / "real.log"
-    real.write_bytes(b"old\n")
-    path.symlink_to(real)
-    with LogFile(str(path)) as log:
-        real.rename(tmp_path / "real.log.1")
-        real.write_bytes(b"new\n")
-        new = log.successor()
-        assert new is not None
-        new.close()
-
-
 def test_no_file(path: Path) -> None:
     with pytest.raises(PycrictlError, match="there is no log") as caught:
         LogFile(str(path))
@@ -125,10 +87,3 @@ def test_what_is_no_file(path: Path) -> None:
         LogFile(str(path))
     with pytest.raises(PycrictlError, match="is not a regular file"):
         LogFile(str(path.parent))
-
-
-def test_a_path_of_nonsense() -> None:
-    with pytest.raises(
-        PycrictlError, match=r'the log "/a\\x00b" cannot be read: its path has a null byte'
-    ):
-        LogFile("/a\0b")

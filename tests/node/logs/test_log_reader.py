@@ -46,12 +46,6 @@ def test_first_bad_line_is_told_once(path: Path) -> None:
     assert reported == [r"the log has lines in an unknown format, the first is 'x\x1b[2J'"]
 
 
-def test_follow_to_the_containers_end(path: Path) -> None:
-    path.write_bytes(lines("a"))
-    chunks = follow(path, append(path, lines("b")), append(path, lines("c", "d")[:-1]))
-    assert on_stream(chunks) == "a\nb\nc\nd"
-
-
 def test_last_words_are_not_lost(path: Path) -> None:
     """Output written just before the runtime reports the container's end is still read."""
     path.write_bytes(b"")
@@ -83,18 +77,6 @@ def test_rotation_with_late_writes(path: Path) -> None:
     assert on_stream(chunks) == "a\nlate\nlater\nnew\nnewer\n"
 
 
-def test_copytruncate(path: Path) -> None:
-    path.write_bytes(lines("a", "b", "c"))
-    chunks = follow(
-        path,
-        lambda: os.truncate(path, 0),
-        append(path, lines("d")),
-        lambda: path.write_bytes(lines("e")[:-1]),
-        append(path, b"\n"),
-    )
-    assert on_stream(chunks) == "a\nb\nc\nd\ne\n"
-
-
 def test_removed_log(path: Path) -> None:
     path.write_bytes(lines("a"))
     assert on_stream(follow(path, path.unlink, lambda: None)) == "a\n"
@@ -119,13 +101,6 @@ def test_tail_of_nothing_begins_with_a_whole_line(path: Path) -> None:
     path.write_bytes(lines("a", "b")[:-4])
     chunks = follow(path, append(path, lines("b")[-4:]), selection=Selection(tail_lines=0))
     assert on_stream(chunks) == "b\n"
-
-
-def test_limit_ends_the_follow(path: Path) -> None:
-    path.write_bytes(lines("abc"))
-    reader = LogReader(str(path), Selection(limit_bytes=2), warn=pytest.fail)
-    chunks = reader.follow(lambda: True, lambda: pytest.fail("waits"))
-    assert on_stream(list(chunks)) == "ab"
 
 
 def test_a_log_that_is_just_rotated(path: Path) -> None:
