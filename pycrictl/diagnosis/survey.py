@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import ConnectError, NotFound
 from pycrictl.diagnosis import facts
+from pycrictl.diagnosis.collect_node import Collector, disks_at, places_of, unmet
 from pycrictl.diagnosis.facts import Source
 from pycrictl.diagnosis.findings import Disk, Finding, Missing, RuntimeCondition, no_sandbox_image
 from pycrictl.diagnosis.pod import Overview, report
-from pycrictl.diagnosis.sources import Collector, disks_at, places_of, unmet
 from pycrictl.kube.kubelet_log import about, signs_in, waiting_in, whole
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.node.logs.log_reader import LogReader, Selection
