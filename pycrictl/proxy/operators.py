@@ -52,7 +52,6 @@ class Operators:
         return {
             "status": self._status,
             "set-limit": self._set_limit,
-            "history": self._history,
             "sockets": self._sockets,
         }
 
@@ -81,12 +80,14 @@ class Operators:
         self.log.info("limit", limit=limit, before=before)
         return {"limit": limit, "before": before}
 
-    async def _history(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return where the history is; the client reads it there, which delays no call."""
-        return {"folder": self.settings.state_dir}
-
     async def _sockets(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return {"listen": self.settings.listen, "upstream": self.settings.upstream}
+        """Return where the proxy listens, and where its history is, which clients read there."""
+        settings = self.settings
+        return {
+            "listen": settings.listen,
+            "upstream": settings.upstream,
+            "history": settings.state_dir,
+        }
 
     def _kubelet(self) -> dict[str, Any]:
         path = self.settings.kubelet_config

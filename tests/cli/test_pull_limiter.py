@@ -182,7 +182,7 @@ def history(tmp_path: Path) -> Iterator[str]:
     failed = {"ended": "2023-11-14T22:14:50.000Z", "outcome": "failed", "cause": "denied\x1b"}
     times = {"waitedSeconds": 0.0, "pulledSeconds": 1.5, "attempts": 3}
     append(folder, record(image="c/d:2", **failed, **times, **unknown))
-    calls = {"history": giving({"folder": str(folder)})}
+    calls = {"sockets": giving({"history": str(folder)})}
     with serving(str(tmp_path / "a.sock"), calls) as path:
         yield path
 
@@ -220,7 +220,7 @@ def test_a_history_that_cannot_be_read(tmp_path: Path) -> None:
     answers = {"a": str(tmp_path / "a"), "b": ""}
     said = {}
     for name, folder in answers.items():
-        with serving(str(tmp_path / name), {"history": giving({"folder": folder})}) as path:
+        with serving(str(tmp_path / name), {"sockets": giving({"history": folder})}) as path:
             run = shown(path)
         assert (run.code, run.stdout) == (1, "")
         said[name] = run.stderr

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -61,22 +59,12 @@ def test_it_tells_systemd(fake: FakeServer, folder: Path, systemd: socket.socket
         assert proxy.wait() == 0
 
 
-def test_keep_alives_stop_if_it_hangs(
+def test_keep_alives(
     fake: FakeServer, folder: Path, systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"), repeat=True)
-    monkeypatch.setenv("WATCHDOG_USEC", "1500000")
-    with Program(folder, fake.endpoint) as proxy:
-        assert systemd.recv(100) == b"READY=1"
-        assert systemd.recv(100) == b"WATCHDOG=1"
-        assert systemd.recv(100) == b"WATCHDOG=1"
-        os.kill(proxy.pid, signal.SIGSTOP)  # as if it hung
-        time.sleep(0.2)
-        while select.select([systemd], [], [], 0)[0]:
-            systemd.recv(100)
-        assert not select.select([systemd], [], [], 1.5)[0]
-        os.kill(proxy.pid, signal.SIGCONT)
-        assert systemd.recv(100) == b"WATCHDOG=1"
+    monkeypatch.setenv("WATCHDOG_USEC", "300000")
+    with Program(folder, fake.endpoint):
+        assert [systemd.recv(100) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
 
 
 def test_nohup_keeps_it_from_sighup(fake: FakeServer, start: Start) -> None:

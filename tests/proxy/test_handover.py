@@ -111,26 +111,6 @@ def test_programs_follow_one_another_while_the_first_still_pulls(
     assert "Traceback" not in proxy.log()
 
 
-def test_who_hangs_up_leaves_the_line_or_lets_the_next_one_pull(
-    fake: FakeServer, proxy: Program, gate: Gate
-) -> None:
-    first, second = (ask(proxy, proxy.kubelet, number) for number in range(2))
-    proxy.reload()
-    wait_until(lambda: len(status(proxy)["waiting"]) == 1)
-    second.cancel()
-    wait_until(lambda: status(proxy)["waiting"] == [])
-    equal = proxy.kubelet.start_pull("a/b:0", pod("p2"))
-    wait_until(lambda: len(status(proxy)["joined"]) == 1)
-    first.cancel()
-    await_pulls(fake, 2)
-    assert [pull["pod"] for pull in status(proxy)["running"]] == ["default/p2"]
-    gate.open.set()
-    assert equal.result(60).image_ref == "ref of a/b:0"
-    assert status(proxy)["slotsTaken"] == 0
-    assert status(proxy)["failures"] == []
-    assert proxy.wait() == 0
-
-
 def test_a_failure_reaches_the_caller_and_the_new_program(fake: FakeServer, start: Start) -> None:
     go_on = threading.Event()
 

@@ -126,7 +126,7 @@ def _ask(app: AppContext, admin_socket: str, command: str, **fields: Any) -> dic
 def _history_folder(app: AppContext, admin_socket: str) -> str:
     """Return the folder of the proxy's history; the default one if no proxy is running."""
     try:
-        folder = str(_ask(app, admin_socket, "history")["folder"])
+        folder = str(_ask(app, admin_socket, "sockets")["history"])
     except ConnectError:
         return STATE_FOLDER
     if not folder:

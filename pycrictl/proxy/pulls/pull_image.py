@@ -34,7 +34,6 @@ from pycrictl.pulls.registries.credentials import credentials_of
 from pycrictl.pulls.sources.pull_names import Expected
 from pycrictl.runtime.cri.calls.redact import redact_text
 from pycrictl.streams.wire.codes import (
-    DEADLINE_EXCEEDED,
     OK,
     UNAVAILABLE,
     name_of,
@@ -46,7 +45,6 @@ CLOSED: Final = Answer(
     UNAVAILABLE, "pycrictl proxy: the proxy is stopping and takes no new pulls; try again soon"
 )
 
-TOO_LATE: Final = "the deadline passed before the image was pulled"
 
 _ASKED: Final = "pycrictl-asked"
 """Metadata key of a forwarded call: when it arrived at the first process, in seconds of the clock
@@ -82,7 +80,7 @@ class PullLimiter:
         self.is_stopping = False  # running calls are about to be cancelled
 
     async def handle(self, request: CallRequest) -> Answer:
-        """Answer one call. Cancelling it means that the client has disconnected."""
+        """Answer one call. gRPC cancels it at its deadline, and when the client disconnects."""
         if self._is_closed:
             return CLOSED
         try:
@@ -102,14 +100,8 @@ class PullLimiter:
             is_present=is_present,
             asked=came,
         )
-        deadline = None if request.timeout_s is None else request.came + request.timeout_s
         try:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await call.decided.wait()
-            except TimeoutError:  # unless it has just started
-                now = self._loop.time()
-                self.queue.give_up(call.ticket, DEADLINE_EXCEEDED, TOO_LATE, now=now)
+            await call.decided.wait()
             if self._heir is not None and call.is_elsewhere:
                 return await self._moved(request, came, self._heir)
             if call.refusal is not None:

@@ -125,12 +125,6 @@ class PullQueue:
             self._over(call, how, now, error)
             self._serve(now)
 
-    def give_up(self, ticket: int, code: int, message: str, *, now: float) -> None:
-        """Refuse a waiting call, keeping the others of its pull; do nothing if it has started."""
-        call = self.book.calls.get(ticket)
-        if call is not None and call.started is None:
-            self._refuse(call, code, message, now)
-
     def move_away(self, *, now: float) -> None:
         """Leave all waiting calls to another process."""
         for call in self.in_line():

@@ -42,8 +42,6 @@ PULL_BUCKETS_S: Final = (
 
 TIMEOUT_S: Final = 2.0
 
-_REFUSING: Final = {"ResourceExhausted": "pull_slots", "DeadlineExceeded": "pull_deadline"}
-
 
 def method_name(path: str) -> str:
     """Return the name of a method of the CRI; ``other`` for all else, which clients may make up."""
@@ -111,7 +109,7 @@ class Metrics:
         self._handovers = counter("handovers", "Hand-overs between programs, by end.", "end")
         for end in ("taken", "failed"):  # an alert detects a first one only after a 0
             self._handovers.labels(end)
-        self._refused_pulls: Counter_[str] = Counter_()
+        self._refused_pulls = 0
         over = "Calls that are over, by method and code."
         page.counted("calls", over, self._calls.copy, "method", "code")
         refused = "What was refused, by the limit that it met."
@@ -140,8 +138,7 @@ class Metrics:
         call, layers = event.call, event.layers
         outcome = call.outcome
         self._pulls.labels(outcome.value, "other" if call.code.isdigit() else call.code).inc()
-        if outcome is CallOutcome.REFUSED and call.code in _REFUSING:
-            self._refused_pulls[_REFUSING[call.code]] += 1
+        self._refused_pulls += outcome is CallOutcome.REFUSED
         if call.is_joined:
             self._joined.inc()
             return
@@ -157,10 +154,11 @@ class Metrics:
 
     def _refused(self) -> dict[tuple[str, ...], int]:
         others = {
+            "pull_slots": self._refused_pulls,
             "stream_urls": self._tokens.refused,
             "stream_connections": self._streams_server.dropped.count,
         }
-        counts = self._refused_pulls + self._slots.refused + Counter_(others)
+        counts = self._slots.refused + Counter_(others)
         return {(limit,): number for limit, number in counts.items()}
 
     # Pages

@@ -92,20 +92,12 @@ class PodPulls:
     def _message(self, call: PullCall, phase: Phase, since_s: float) -> str:
         ended = call.asked + since_s if call.end is None else call.ended
         began = call.asked if call.pull.started is None else call.pull.started
+        place = self.book.place(call.pull) if call.end is None else 0
         return event_text(
             call.name,
             phase,
             ended - began,
             self.seen(call.pull.reference).sums,
-            place=self._place(call) if phase is Phase.WAITING else "",
+            place=f"{ordinal(place)} in line" if place else "",
             error=call.error,
         )
-
-    def _place(self, call: PullCall) -> str:
-        if call.pull.next_try is not None:
-            return "none is free, and it tries again soon"
-        place = self.book.place(call.pull)
-        if place < 2:
-            return "next in line"
-        ahead = self.book.line[place - 2]
-        return f"{ordinal(place)} in line, behind {ahead.reference}"

@@ -70,22 +70,6 @@ def begin_pull(containerd: FakeContainerd, layer: str = "layer") -> Made:
     return made
 
 
-def test_nobody_watches(containerd: FakeContainerd) -> None:
-    async def test(bench: Bench) -> None:
-        bench.poller.begin(1, Expected(IMAGE, time.time()))
-        await asyncio.sleep(0.5)
-        assert not containerd.calls
-        async with bench.poller.watching():
-            assert containerd.calls
-        # A poll may still be running.
-        seen = -1
-        while seen != sum(containerd.calls.values()):
-            seen = sum(containerd.calls.values())
-            await asyncio.sleep(0.7)
-
-    run(path_of(containerd), test, linger_s=0.5)
-
-
 def test_many_watch_at_the_cost_of_one(containerd: FakeContainerd) -> None:
     async def test(bench: Bench) -> None:
         bench.poller.begin(1, Expected(IMAGE, time.time() - 0.1))

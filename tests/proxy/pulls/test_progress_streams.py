@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
@@ -24,8 +23,6 @@ from pycrictl.proxy.pulls.progress_streams import (
 )
 from pycrictl.proxy.pulls.pull_calls import (
     ATTEMPT_GAP_S,
-    MAX_ERROR_CHARS,
-    MAX_FAILURES,
     CallState,
     Policy,
     PullCall,
@@ -39,10 +36,10 @@ from pycrictl.proxy.upstream import Upstream
 from pycrictl.pulls.messages import MessageReader
 from pycrictl.pulls.sources.stream_watch import follow
 from pycrictl.pulls.state import LayerState, Phase, PullState
-from tests.fakecri import FakeServer, Status
+from tests.fakecri import FakeServer
 from tests.proxy.program import Program
 from tests.support.limited_pulls import Gate, prepare, status
-from tests.support.progress_streams import DB, WEB, ask, read, sandboxes
+from tests.support.progress_streams import DB, WEB, ask, sandboxes
 from tests.waiting import wait_until
 
 Start = Callable[..., Program]
@@ -110,19 +107,6 @@ def test_whole_images_and_no_invented_number(fake: FakeServer, start: Start) -> 
             ("a/first:1", "downloading"),
             ("a/first:1", "done"),
         ]
-
-
-def test_a_failure_is_told_at_the_end(fake: FakeServer, start: Start) -> None:
-    prepare(fake, Status(grpc.StatusCode.UNKNOWN, "denied by https://u:pw@host/x"))
-    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
-    proxy = start()
-    assert proxy.kubelet.start_pull("a/b:1", WEB).exception(60) is not None
-    found = read(ask(proxy, WEB.id))
-    assert [(phase(one), one.error) for one in found][-1] == (
-        "failed",
-        "denied by https://[redacted]@host/x",
-    )
-    assert "pw@" not in proxy.log()
 
 
 def followed(fake: FakeServer, count: int, heartbeat_s: float = 10.0) -> list[list[str]]:
@@ -363,14 +347,3 @@ def test_the_whole_node() -> None:
     (pull,) = shop.reporter.pulls(NODE, now=60, since=60)
     assert (pull.image, pull.layers[0].phase, pull.error) == ("r/d", "failed", "gone")
     assert shop.reporter.busy_until(None, now=60) == 60
-
-
-def test_failures_are_few_and_their_errors_short() -> None:
-    shop = Shop()
-    numbers = range(MAX_FAILURES + 3)
-    for number in numbers:
-        shop.ask(number, WEB_POD, f"image-{number}", now=number, reference=str(number))
-        shop.finish(number, now=number, error="x" * 10_000)
-    found = shop.queue.book.failures()
-    assert [call.reference for call in found] == [str(number) for number in numbers[:2:-1]]
-    assert {call.error for call in found} == {"x" * MAX_ERROR_CHARS}

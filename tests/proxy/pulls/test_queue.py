@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -23,7 +21,7 @@ from pycrictl.proxy.pulls.pull_calls import (
 from pycrictl.proxy.pulls.queue import PullQueue, expected_starts
 from pycrictl.proxy.runtime_lookup import PodKey
 from pycrictl.pulls.state import PullState, Sums
-from pycrictl.streams.wire.codes import ABORTED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED
+from pycrictl.streams.wire.codes import RESOURCE_EXHAUSTED
 
 A, B, C, D = (PullKey(f"registry.example/{name}:1") for name in "abcd")
 ONE, TWO, THREE, FOUR, FIVE = (PodKey("default", name, "u") for name in ("1", "2", "3", "4", "5"))
@@ -140,20 +138,6 @@ def test_retries_happen_at_their_times_and_then_the_caller_is_refused() -> None:
 
 
 # Work and memory
-
-
-def test_thousands_wait_cheaply() -> None:
-    queue = held()
-    began = time.process_time()
-    for ticket in range(2, 20_002):
-        queue.submit(ticket, PullKey(f"registry.example/{ticket}"), now=0)
-    assert place(queue, 20_001) == 20_000
-    for ticket in range(20_001, 10_001, -1):
-        queue.end(ticket, LEFT, now=1)
-    assert queue.decided() == []
-    queue.set_limit(0, now=2)
-    assert len(queue.decided()) == 10_000
-    assert time.process_time() - began < 5.0
 
 
 # The book: ended calls, and which of them are attempts at one pull
@@ -326,17 +310,6 @@ class Decisions(RuleBasedStateMachine):
         self.finish(ticket)
         self.queue.end(ticket, CallState.LEFT, now=self.now)
         self.follow(self.decided())
-
-    @precondition(lambda self: self.running or self.waiting)
-    @rule(data=st.data(), reason=st.sampled_from([DEADLINE_EXCEEDED, ABORTED]))
-    def give_up(self, data: st.DataObject, reason: int) -> None:
-        ticket = data.draw(st.sampled_from(self.waiting + self.running))
-        is_waiting = ticket in self.waiting
-        self.queue.give_up(ticket, reason, "why", now=self.now)
-        decisions = self.decided()
-        refused = [(call.ticket, call.refusal, call.error) for call in decisions if call.refusal]
-        assert refused == ([(ticket, reason, "why")] if is_waiting else [])
-        self.follow(decisions)
 
     @precondition(lambda self: self.ended)
     @rule(data=st.data())

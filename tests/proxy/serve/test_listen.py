@@ -116,18 +116,6 @@ def test_only_its_heir_may_take_a_path(folder: Path) -> None:
     assert not path.is_symlink()
 
 
-def test_an_heir_that_fails_takes_nothing_away(folder: Path) -> None:
-    first = OwnSocket(folder / "cri.sock")
-    with served(first):
-        OwnSocket(first.link, [first.folder.name]).close()
-        assert answers(first.link)
-        second = OwnSocket(first.link, [first.folder.name])
-        second.publish()  # and then it dies
-        first.publish()
-        second.close()
-        assert answers(first.link)
-
-
 @pytest.mark.parametrize("kind", ["file", "socket", "link", "link to a proxy's"])
 def test_what_is_no_socket_of_ours_is_left_alone(folder: Path, kind: str) -> None:
     path = folder / "cri.sock"
