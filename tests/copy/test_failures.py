@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
-import time
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from pycrictl.base.errors import CopyError
+from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.tree import content
 from pycrictl.copy.tree.content import segments
 from pycrictl.copy.tree.rootfs import Directory
-from tests.copy.trees import Copy, both_ways, directly
+from tests.copy.trees import Copy, both_ways, contents, directly
 
 
 def test_ctrl_c_at_a_new_stage(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,32 +66,17 @@ def test_a_file_that_changes_its_size(
 
 
 @both_ways
-def test_a_tree_that_changes_all_the_time(copy: Copy, tmp_path: Path) -> None:
-    top, stop = tmp_path / "tree", threading.Event()
-    (top / "sub").mkdir(parents=True)
+def test_a_file_that_vanishes(copy: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "d").mkdir()
+    for name in ("gone", "stays"):
+        (tmp_path / "d" / name).write_text("1")
+    pin, skipped = Directory.pin, list[Skipped]()
 
-    def change() -> None:
-        number = 0
-        while not stop.is_set():
-            number += 1
-            (top / f"sub/{number % 50}").write_text("x" * 100)
-            (top / f"sub/{(number + 25) % 50}").unlink(missing_ok=True)
-            (top / "now").mkdir(exist_ok=True)
-            (top / "now").rmdir()
+    def vanishing(self: Directory, name: bytes) -> int:
+        (tmp_path / "d/gone").unlink(missing_ok=True)
+        return pin(self, name)
 
-    thread = threading.Thread(target=change)
-    thread.start()
-    done, begin = 0, time.monotonic()
-    failures: set[str] = set()
-    try:
-        while (passed_s := time.monotonic() - begin) < 0.5 or (not done and passed_s < 30):
-            try:
-                copy(top, tmp_path / f"new-{done}")
-                done += 1
-            except CopyError as exc:
-                failures.add(exc.message.rpartition(" became ")[2])
-    finally:
-        stop.set()
-        thread.join()
-    assert done > 0
-    assert failures <= {"shorter while it was copied"}
+    monkeypatch.setattr(Directory, "pin", vanishing)
+    copy(tmp_path / "d", tmp_path / "new", on_skip=skipped.append)
+    assert contents(tmp_path / "new") == {"stays": "1"}
+    assert [(left_out.path, left_out.rule) for left_out in skipped] == [(b"d/gone", "vanished")]

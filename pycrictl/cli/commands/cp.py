@@ -35,7 +35,8 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import MAX_ENTRIES, Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.pulls.meter import Speed
-from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
+from pycrictl.pulls.state import Sums
+from pycrictl.show.displays.copies import CopyDisplay, open_copy_display
 from pycrictl.show.displays.outlet import Silent, Stdout
 
 _SPEED_WINDOW_S: Final = 5.0
@@ -207,7 +208,7 @@ class _Meter:
         self._display = display
         self._program = env.program
         self._clock = env.clock
-        self._total_bytes: int | None = None
+        self._total_bytes = 0
         self._begun_bytes = 0
         self._began_s = env.clock()
         # For the display, used by both threads. Numbers need none: one thread alone writes each.
@@ -225,7 +226,7 @@ class _Meter:
 
     def begin(self) -> None:
         """Begin the copy of the next source, whose total is not known yet."""
-        self._begun_bytes, self._total_bytes = self.done_bytes, None
+        self._begun_bytes, self._total_bytes = self.done_bytes, 0
 
     def finish(self, summaries: Sequence[Summary]) -> None:
         """Show the result of one or more copies."""
@@ -264,9 +265,11 @@ class _Meter:
             now, done_bytes = self._clock(), self.done_bytes
             speed.record(done_bytes - shown_bytes, now)
             shown_bytes = done_bytes
-            progress = Progress(done_bytes, self._total_bytes, speed.rate, now - self._began_s)
+            rate, left_bytes = speed.rate, self._total_bytes - done_bytes
+            eta_s = left_bytes / rate if rate and self._total_bytes and left_bytes >= 0 else None
+            sums = Sums(progress=done_bytes, total=self._total_bytes, rate=rate, eta_s=eta_s)
             with self._lock:
-                self._display.show(progress)
+                self._display.show(sums, now - self._began_s)
 
 
 def _check_streams(env: Environment, request: spec.CopyTo | spec.CopyFrom, form: CopyForm) -> None:

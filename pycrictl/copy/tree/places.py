@@ -95,51 +95,47 @@ class Source(NamedTuple):
         """Its name in an archive; ``.`` if only its contents are copied."""
         return b"." if self.text.wants_contents else self.text.name
 
-    def close(self) -> None:
-        """Close its descriptor."""
-        os.close(self.fd)
 
-    def __enter__(self) -> Source:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def open_source(root: Root, path: bytes, *, follow: bool = False) -> Source:
+@contextmanager
+def open_source(root: Root, path: bytes, *, follow: bool = False) -> Iterator[Source]:
     """Open the source of a copy, or several if the path has wildcards and is in a container.
 
     Without ``follow``, a link is copied as a link unless a slash follows its name.
     """
-    text = take_apart(path)
+    text, matches = take_apart(path), list[bytes]()
     try:
         fd = root.find(text.path, follow=follow or text.wants_directory)
     except OSError as exc:
-        if root.container_id and has_wildcards(path) and (matches := expand(root, path)):
-            return open_sources(root, matches, follow=follow)
-        raise to_error(exc, "copy", path) from exc
-    try:
+        if root.container_id and has_wildcards(path):
+            matches = expand(root, path)
+        if not matches:
+            raise to_error(exc, "copy", path) from exc
+    if matches:
+        with open_sources(root, matches, follow=follow) as source:
+            yield source
+        return
+    with held(fd):
         kind = kind_of_mode(os.fstat(fd).st_mode)
         shown = quote(os.fsdecode(path))
-        if kind is Existing.DIRECTORY:
-            return Source(root, fd, text, SourceKind.DIRECTORY)
-        if text.wants_directory:
+        if kind is not Existing.DIRECTORY and text.wants_directory:
             raise CopyError(f"{shown} is not a directory")
         if kind is Existing.SPECIAL:
             raise CopyError(f"{shown} is a device, pipe or socket, which is never copied")
-        return Source(root, fd, text, SourceKind.FILE)
-    except BaseException:
-        os.close(fd)
-        raise
+        is_directory = kind is Existing.DIRECTORY
+        yield Source(root, fd, text, SourceKind.DIRECTORY if is_directory else SourceKind.FILE)
 
 
-def open_sources(root: Root, paths: Sequence[bytes], *, follow: bool = False) -> Source:
+@contextmanager
+def open_sources(root: Root, paths: Sequence[bytes], *, follow: bool = False) -> Iterator[Source]:
     """Open one or more sources; of several, each is opened again when it is copied."""
     if len(paths) == 1:
-        return open_source(root, paths[0], follow=follow)
+        with open_source(root, paths[0], follow=follow) as source:
+            yield source
+        return
     check_names(paths)
     top = take_apart(b"/")
-    return Source(root, root.find(b"/", follow=True), top, SourceKind.ARCHIVE, paths, follow)
+    with held(root.find(b"/", follow=True)) as fd:
+        yield Source(root, fd, top, SourceKind.ARCHIVE, paths, follow)
 
 
 def expand(root: Root, path: bytes) -> list[bytes]:

@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Generator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -107,14 +108,16 @@ class _Walk:
     def run_all(self, source: Source) -> Generator[WalkedEntry, None, None]:
         """Walk several sources; skip those that cannot be opened."""
         for path in source.paths:
-            try:
-                opened = open_source(source.root, path, follow=source.follow)
-            except CopyError as exc:
-                cause = exc.__cause__
-                reason = reason_of(cause) if isinstance(cause, OSError) else ""
-                self._on_skip(Skipped(path, "source", reason or exc.message))
-                continue
-            with opened:
+            with ExitStack() as stack:
+                try:
+                    opened = stack.enter_context(
+                        open_source(source.root, path, follow=source.follow)
+                    )
+                except CopyError as exc:
+                    cause = exc.__cause__
+                    reason = reason_of(cause) if isinstance(cause, OSError) else ""
+                    self._on_skip(Skipped(path, "source", reason or exc.message))
+                    continue
                 yield from self.run(opened)
 
     def run(self, source: Source) -> Generator[WalkedEntry, None, None]:

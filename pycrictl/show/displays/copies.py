@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pycrictl.base.environ import OWN_NAME
 from pycrictl.base.units import duration_in_words, format_bytes, plural
@@ -18,21 +18,6 @@ MAX_WARNINGS: Final = 10
 Copied = Mapping[str, Any]
 """Numbers of a copy: ``files``, ``directories``, ``links``, ``size_bytes``, ``skipped`` (left out)
 and ``elapsed_s``."""
-
-
-class Progress(NamedTuple):
-    """Progress of a copy; a total or a rate (bytes per second) of None is unknown."""
-
-    done_bytes: int
-    total_bytes: int | None
-    rate: float | None
-    elapsed_s: float
-
-    @property
-    def sums(self) -> Sums:
-        done, total = self.done_bytes, self.total_bytes or 0
-        eta_s = (total - done) / self.rate if self.rate and total and done <= total else None
-        return Sums(progress=done, total=total, rate=self.rate, eta_s=eta_s)
 
 
 def summary(copied: Copied) -> str:
@@ -73,13 +58,14 @@ class CopyLines:
         self._skipped = 0
         self._said_s = 0.0
 
-    def show(self, progress: Progress) -> None:
+    def show(self, sums: Sums, elapsed_s: float) -> None:
+        """Show bytes so far and in total, which is 0 if it is not known."""
         if isinstance(self._out, Meters):
             width, _ = self._out.measure()
-            self._out.draw([total_line("", progress.sums, (), width)])
-        elif progress.elapsed_s - self._said_s >= HEARTBEAT_S:
-            self._said_s = progress.elapsed_s
-            self._out.write([phrases.sentence("copying", progress.sums)])
+            self._out.draw([total_line("", sums, (), width)])
+        elif elapsed_s - self._said_s >= HEARTBEAT_S:
+            self._said_s = elapsed_s
+            self._out.write([phrases.sentence("copying", sums)])
 
     def skip(self, path: str, reason: str) -> None:
         self._skipped += 1
@@ -99,8 +85,8 @@ class CopyLines:
 
 
 class CopyObjects(Objects):
-    def show(self, progress: Progress) -> None:
-        self.write_objects([{"progress": progress.done_bytes, "total": progress.total_bytes or 0}])
+    def show(self, sums: Sums, elapsed_s: float) -> None:
+        self.write_objects([{"progress": sums.progress, "total": sums.total}])
 
     def skip(self, path: str, reason: str) -> None:
         self.write_objects([{"skipped": path, "reason": reason}])

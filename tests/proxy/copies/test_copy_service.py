@@ -73,22 +73,6 @@ def test_a_tree_both_ways(copier: Copier, container: Pretended, tree: Path, tmp_
     assert "/copy/" not in copier.proxy.log()  # URLs contain the token
 
 
-def test_memory_for_large_files(copier: Copier, container: Pretended, tmp_path: Path) -> None:
-    copier.into(tmp_path, "/to/warm")
-    copier.out("/to/warm", tmp_path / "warm")
-    before = copier.proxy.peak_bytes()
-    with (tmp_path / "big").open("wb") as file:
-        for _ in range(64):
-            file.write(os.urandom(MIB))
-        file.truncate(256 * MIB)  # the rest is a hole
-    inside, back = container.root / "to/big", container.root.parent / "back"
-    copier.into(tmp_path / "big", "/to/big")
-    copier.out("/to/big", back)
-    for status in (inside.stat(), back.stat()):
-        assert (status.st_size, status.st_blocks * 512 < 66 * MIB) == (256 * MIB, True)
-    assert copier.proxy.peak_bytes() - before <= 16 * MIB
-
-
 # Large files at rest, which are read twice instead of spooled
 
 

@@ -8,12 +8,12 @@ import json
 import pytest
 
 from pycrictl.base.environ import Environment
+from pycrictl.pulls.state import Sums
 from pycrictl.show.displays.copies import (
     MAX_WARNINGS,
     CopyDisplay,
     CopyLines,
     CopyObjects,
-    Progress,
     summary,
 )
 from pycrictl.show.displays.meters import Meters
@@ -22,7 +22,7 @@ from tests.show.screen import Terminal
 
 GIB = 1 << 30
 MIBS = 12_900_000
-HALF = Progress(GIB, 2 * GIB, 100 * 1024 * 1024, 10.0)
+HALF = Sums(progress=GIB, total=2 * GIB, rate=100 * 1024 * 1024, eta_s=10.24)
 KEYS = ("files", "directories", "links", "size_bytes", "skipped")
 
 
@@ -46,7 +46,7 @@ def test_the_summary(counts: tuple[int, ...], told: str) -> None:
 
 
 def written(display: CopyDisplay, stream: io.StringIO) -> list[str]:
-    display.show(HALF)
+    display.show(HALF, 10.0)
     display.skip("d/pi\x1bpe", "it is a named pipe")
     display.end(COPIED)
     display.close()
@@ -90,16 +90,16 @@ def test_many_warnings_are_counted(has_result: bool) -> None:
 def test_the_bar(columns: int) -> None:
     with Terminal(columns, 24) as terminal:
         bar, lines = CopyLines(Meters(terminal.stderr, {"TERM": "xterm"})), []
-        for progress in (
-            Progress(0, 2 * GIB, None, 0.2),
+        for sums in (
+            Sums(total=2 * GIB),
             HALF,
-            Progress(3 * GIB, 2 * GIB, 1e6, 30.0),  # the source grew
-            Progress(5, None, 1e6, 30.0),
+            Sums(progress=3 * GIB, total=2 * GIB, rate=1e6),  # the source grew
+            Sums(progress=5, rate=1e6),
         ):
-            bar.show(progress)
+            bar.show(sums, 10.0)
             (line,) = terminal.look()
             assert len(line) < columns
-            assert ("%" in line) == (progress.total_bytes is not None)
+            assert ("%" in line) == bool(sums.total)
             lines.append(line)
         if columns == 80:
             assert lines[1].startswith(" 50%|███")

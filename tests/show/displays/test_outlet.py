@@ -12,8 +12,9 @@ from typing import TextIO
 import pytest
 
 from pycrictl.base.environ import Environment
+from pycrictl.pulls.state import Sums
 from pycrictl.show.displays import Mode
-from pycrictl.show.displays.copies import Progress, open_copy_display
+from pycrictl.show.displays.copies import open_copy_display
 from pycrictl.show.displays.outlet import Lines, Objects, Outlet, Stdout, choose
 from pycrictl.show.displays.pull_lines import open_display
 from tests.show.screen import Terminal
@@ -61,7 +62,7 @@ def show_pull(outlet: Outlet) -> Callable[[], None]:
 def show_copy(outlet: Outlet) -> Callable[[], None]:
     display = open_copy_display(outlet)
     if display.interval_s is not None:
-        display.show(Progress(MIB, 4 * MIB, None, 60.0))
+        display.show(Sums(progress=MIB, total=4 * MIB), 60.0)
     return display.close
 
 

@@ -122,7 +122,7 @@ def _spec(spec: dict[str, Any]) -> CopySpec:
         path,
         _value(spec, "container", text, ""),
         _value(spec, "size", count) if is_to else 0,
-        _value(spec, "checksum", _crc32) if is_to else 0,
+        _value(spec, "checksum", lambda value: count(value, (1 << 32) - 1)) if is_to else 0,
         Rules(
             archive=_value(options, "archive", flag, default=False),
             follow=_value(options, "followLinks", flag, default=False),
@@ -143,10 +143,6 @@ def _value(
     if value is None:
         raise UsageError(f"{key} is missing")
     return value
-
-
-def _crc32(value: object) -> int:
-    return count(value, (1 << 32) - 1)
 
 
 @dataclass(eq=False, kw_only=True)
