@@ -181,7 +181,6 @@ class Access:
     def __init__(self, api: AsyncApiClient, own_user: Callable[[], str]) -> None:
         self.trust: Trust | None = None
         self.on_authenticated: Callable[[web.BaseRequest], None] = lambda request: None
-        self.reviews = 0
         self._api = api
         self._own_user = own_user
         self._tokens: Cache[tuple[User, tuple[str, ...]] | None] = Cache(
@@ -244,7 +243,6 @@ class Access:
 
     async def _review(self, group: str, kind: str, spec: Document) -> Document:
         """Return the status of a review by the API server."""
-        self.reviews += 1
         version = f"{group}.k8s.io/v1"
         review = {"apiVersion": version, "kind": kind, "spec": spec}
         async with self._slots:

@@ -51,8 +51,6 @@ class AsyncApiClient:
     """Calls to the API server; errors as in ``ApiServer``, whose credential ``load`` reads."""
 
     def __init__(self, load: Callable[[], Credential]) -> None:
-        self.calls = 0
-        self.failures = 0
         self._server = ApiServer(load)
         self._session: aiohttp.ClientSession | None = None
 
@@ -106,7 +104,6 @@ class AsyncApiClient:
         limit: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Yield a successful response; errors while it is read are translated as well."""
-        self.calls += 1
         try:
             server = self._server
             current = server.current
@@ -128,7 +125,6 @@ class AsyncApiClient:
                 finally:
                     abandon(response)
         except (TimeoutError, aiohttp.ClientError, OSError, PycrictlError) as exc:
-            self.failures += 1
             if isinstance(exc, PycrictlError):
                 raise
             if isinstance(exc, TimeoutError):

@@ -25,8 +25,7 @@ from pycrictl.base.servicelog import Log
 from pycrictl.cluster.agent.api.answers import JSON, Form, ListQuery, add_warnings
 from pycrictl.cluster.agent.api.names import GROUP_VERSION, KIND, Document, expired
 from pycrictl.cluster.agent.asyncapi import Reflector
-from pycrictl.cluster.agent.cluster import Cluster, Round, Scope
-from pycrictl.cluster.agent.objects import PullPhase
+from pycrictl.cluster.agent.cluster import Cluster, Scope
 from pycrictl.kube.pods import Pod
 from pycrictl.streams.loop import Changes, end_tasks
 
@@ -37,9 +36,6 @@ MAX_SHARE: Final = 0.1
 """The largest share of one CPU that rounds may take."""
 
 FRESH_S: Final = 0.5
-DONE_S: Final = 30.0
-"""How long the object of a pull that succeeded stays listed after its node last reported it."""
-
 IDLE_S: Final = 120.0
 """How long the last list is remembered, for watches that resume from it."""
 
@@ -175,7 +171,6 @@ class Feed:
         self._lock = asyncio.Lock()
         self.changes = Changes()
         self._round_at = -FRESH_S
-        self._left: dict[Key, float] = {}  # when objects that are now missing were last reported
         self._log = Log(__name__)
 
     @property
@@ -228,42 +223,22 @@ class Feed:
 
     async def _round(self) -> None:
         pods = await self._pods()
-        answers = await self._cluster.collect(self._scope, pods, self._unfinished())
-        self._put(answers)
+        # Nodes are asked until they report no pull any more: a while longer than it runs.
+        nodes = {document["spec"].get("nodeName", "") for document in self.store.objects()} - {""}
+        answers = await self._cluster.collect(self._scope, pods, nodes)
+        objects = [document for document in answers.objects if self._scope.has(document)]
+        has_changed = self.store.replace(objects, time.time())
+        self.warnings = answers.warnings
+        self._round_at = time.monotonic()
+        self.rounds += 1
+        if has_changed:
+            self.changes.notify()
 
     async def _pods(self) -> list[Pod]:
         if self._reflector is not None:
             await self._reflector.ready(POD_LIST_S)
             return list(self._reflector.items.values())
         return await self._cluster.pods(self._scope)
-
-    def _unfinished(self) -> set[str]:
-        """Return the nodes with pulls that have not succeeded yet."""
-        return {
-            document["spec"].get("nodeName", "")
-            for document in self.store.objects()
-            if document["status"]["phase"] != PullPhase.SUCCEEDED
-        } - {""}
-
-    def _put(self, answers: Round) -> None:
-        now = time.monotonic()
-        left: dict[Key, float] = {}
-        objects = {
-            key_of(document): document for document in answers.objects if self._scope.has(document)
-        }
-        for document in self.store.objects():
-            key = key_of(document)
-            if key not in objects and document["status"]["phase"] == PullPhase.SUCCEEDED:
-                left[key] = seen_at = self._left.get(key, self._round_at)
-                if now - seen_at < DONE_S:
-                    objects[key] = document
-        self._left = left
-        has_changed = self.store.replace(objects.values(), time.time())
-        self.warnings = answers.warnings
-        self._round_at = now
-        self.rounds += 1
-        if has_changed:
-            self.changes.notify()
 
 
 class Feeds:

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from pycrictl.base.address import Address
-from pycrictl.base.errors import ConfigError, UsageError
+from pycrictl.base.errors import ConfigError
 from pycrictl.base.metricspage import CONTENT_TYPE
 from pycrictl.base.servicelog import Log
-from pycrictl.base.units import quote
-from pycrictl.cluster.agent import pull_events
 from pycrictl.cluster.agent.access import (
     CONFIG_NAME,
     CONFIG_NAMESPACE,
@@ -25,15 +23,13 @@ from pycrictl.cluster.agent.access import (
     Trust,
     parse_trust,
 )
-from pycrictl.cluster.agent.api.names import is_name
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient, Reflector
-from pycrictl.cluster.agent.certificate import Certificates
 from pycrictl.cluster.agent.cluster import Cluster
 from pycrictl.cluster.agent.copies.node_copies import CopyEnded, NodeCopies
 from pycrictl.cluster.agent.copies.routes import CopyRoutes
 from pycrictl.cluster.agent.feed import Feeds
-from pycrictl.cluster.agent.listener import Listener, limit_tls_buffers
-from pycrictl.cluster.agent.node_pulls import Connect, NodePulls
+from pycrictl.cluster.agent.listener import Certificates, Listener, limit_tls_buffers
+from pycrictl.cluster.agent.node_pulls import Connect, NodePulls, recorder
 from pycrictl.cluster.agent.peers import Peers
 from pycrictl.cluster.agent.router import Figures, Router
 from pycrictl.copy.service.slots import Slots, check_folder, free_bytes
@@ -68,14 +64,6 @@ class AgentSettings:
     copy_size_limit_bytes: int = 0
     copies_per_pod: int = 0
 
-    def __post_init__(self) -> None:
-        for name, what in (
-            (self.node, "a node (--node-name, else $NODE_NAME)"),
-            (self.namespace, "a namespace (--peer-namespace)"),
-        ):
-            if name and not is_name(name):
-                raise UsageError(f"invalid name of {what}: {quote(name)}")
-
 
 class Agent:
     """An agent, made in a running loop; ``ready`` is set when it is ready for the first time.
@@ -108,7 +96,7 @@ class Agent:
             token_file=settings.peer_token_file,
             ca=self._certificates.ca,
         )
-        self._events = pull_events.recorder(self.pulls, load) if settings.writes_events else None
+        self._events = recorder(self.pulls, load) if settings.writes_events else None
         self.access = Access(self.api, self.peers.own_user)
         cluster = Cluster(self.api, self.pulls, self.peers)
         self.feeds = Feeds(cluster)
@@ -259,20 +247,6 @@ class Agent:
         if copies is not None:
             running.set_function(lambda: len(copies.running))
             spooled.set_function(lambda: copies.slots.held_bytes)
-        counted("api_calls", "Requests to the API server.", lambda: self.api.calls)
-        counted("api_failures", "Those that failed.", lambda: self.api.failures)
-        counted(
-            "reviews",
-            "Reviews of tokens and rights by the API server.",
-            lambda: self.access.reviews,
-        )
-        counted("peer_requests", "Requests to other agents.", lambda: self.peers.asked)
-        counted("peer_failures", "Those that failed.", lambda: self.peers.failures)
-        counted(
-            "source_starts",
-            "How often this node's pulls began to be followed.",
-            lambda: pulls.starts,
-        )
         counted("turned_away", "Connections that were too many.", lambda: listener.turned_away)
 
 

@@ -18,11 +18,25 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.base.errors import PycrictlError
 from pycrictl.base.servicelog import Log
+from pycrictl.base.units import ordinal
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient, Reflector, path_of_pods
+from pycrictl.cluster.agent.objects import (
+    Need,
+    PullPhase,
+    error_of,
+    is_waiting,
+    phase_of,
+    pulls_by_need,
+)
+from pycrictl.kube.apiclient import ApiClient
+from pycrictl.kube.credential import Credential
+from pycrictl.kube.events import LOOK_S as EVENTS_LOOK_S
+from pycrictl.kube.events import TIMEOUT_S, EventRecorder, PodPullState
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.sources.endings import Pace
 from pycrictl.pulls.sources.node_watch import NodeWatch
-from pycrictl.pulls.state import PullState
+from pycrictl.pulls.state import PullState, Sums
+from pycrictl.pulls.words import event_text
 from pycrictl.streams.loop import Changes
 
 if TYPE_CHECKING:
@@ -36,10 +50,17 @@ no more than one round a second."""
 UNASKED_S: Final = 15.0
 """How long a source runs without a request; an open watch makes requests more often than that."""
 
-ENDED_S: Final = 60.0
-"""How long a node keeps a pull that has ended; a list then keeps it for ``feed.DONE_S``."""
+ENDED_S: Final = 30.0
+"""How long a node reports a pull that has ended."""
 
 MAX_ENDED: Final = 500
+
+IDLE_S: Final = 60.0
+"""How long nothing is looked at for Events if no pod waits, or if the runtime does not answer."""
+
+_BEGINNINGS: Final = (PullPhase.QUEUED, PullPhase.PULLING, PullPhase.EXTRACTING)
+"""The phases that start an Event; failures and back-offs are in the kubelet's own Events."""
+
 FIRST_LOOK_S: Final = 3.0
 RETRY_S: Final = 2.0
 
@@ -112,7 +133,6 @@ class NodePulls:
     def __init__(self, connect: Connect, api: AsyncApiClient, node: str) -> None:
         self.node = node
         self.log = Log(__name__)
-        self.starts = 0
         self._connect = connect
         self.changes = Changes()
         own, notify = {"fieldSelector": f"spec.nodeName={node}"}, self.changes.notify
@@ -233,7 +253,6 @@ class NodePulls:
             self._stop_unasked()
         if self._source is None and now - self._failed_at >= RETRY_S:
             source = self._source = _Source(self)
-            self.starts += 1
             threading.Thread(
                 target=source.run, args=(self._connect,), name="pulls", daemon=True
             ).start()
@@ -263,3 +282,53 @@ def pulls_in(view: View, before: Collection[str]) -> list[PullState]:
         for pull in view.pulls.values()
     ]
     return pulls + [pull for pull in view.awaited if pull.image and pull.image not in view.pulls]
+
+
+# Events, as an option: the proxy can write them instead
+
+
+def recorder(pulls: NodePulls, load: Callable[[], Credential]) -> EventRecorder:
+    """Return the recorder of a node's Events; its pods must be watched (``NodePulls.hold``).
+
+    The runtime is watched only while a pod waits for an image.
+    """
+    is_busy = False
+
+    async def states(is_writing: bool) -> list[PodPullState]:
+        nonlocal is_busy
+        is_busy = any(map(is_waiting, pulls.pods()))
+        if not (is_busy or is_writing):
+            return []
+        try:
+            running, pods = await pulls.ask()
+        except PycrictlError:
+            await asyncio.sleep(IDLE_S)
+            return []
+        # A pull may be forgotten before its last word is written: a started container tells it.
+        needed = pulls_by_need(pods, running, wants_all=is_writing)
+        return [state_of(need, pull) for need, pull in needed]
+
+    async def idle() -> None:
+        await (asyncio.sleep(EVENTS_LOOK_S) if is_busy else pulls.changes.wait(IDLE_S))
+
+    return EventRecorder(ApiClient(load, timeout_s=TIMEOUT_S), states, idle, pulls.log)
+
+
+def state_of(need: Need, pull: PullState | None) -> PodPullState:
+    phase = phase_of(need, pull)
+    place = pull.place if pull is not None else 0
+    return PodPullState(
+        need.pod,
+        need.image,
+        phase,
+        lambda took_s: event_text(
+            need.image,
+            phase.of_layers,
+            took_s,
+            pull.sums if pull is not None else Sums(),
+            place=f"{ordinal(place)} in line" if place else "",
+            error=error_of(need, pull) if phase.has_failed else "",
+        ),
+        is_over=phase not in _BEGINNINGS,
+        is_warning=phase.has_failed,
+    )

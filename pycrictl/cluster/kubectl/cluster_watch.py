@@ -23,9 +23,8 @@ from pycrictl.base.errors import (
 from pycrictl.base.foreign import count, mapping, mappings, parsed, text
 from pycrictl.cluster.agent.api.names import GROUP_VERSION
 from pycrictl.cluster.kubectl import api_errors
-from pycrictl.cluster.kubectl.kubectl_proxy import KubectlProxy, fetch, read
 from pycrictl.cluster.kubectl.pod_selection import Asked, PodSelection, find
-from pycrictl.cluster.kubectl.program import Kubectl
+from pycrictl.cluster.kubectl.program import Kubectl, KubectlProxy, fetch, read
 from pycrictl.kube.apiclient import Expired, events_of
 from pycrictl.pulls.messages import pull_in_status
 from pycrictl.pulls.sources.endings import SETTLE_S, Endings, Pace, Sink, conclude

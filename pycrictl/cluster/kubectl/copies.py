@@ -50,9 +50,8 @@ from pycrictl.base.foreign import count, mapping, parsed, text
 from pycrictl.base.units import escape
 from pycrictl.cluster.agent.api.names import COPIES, COPY_KIND, GROUP, VERSION
 from pycrictl.cluster.kubectl import api_errors
-from pycrictl.cluster.kubectl.kubectl_proxy import KubectlProxy, fetch
 from pycrictl.cluster.kubectl.pod_selection import check_name, namespace_of
-from pycrictl.cluster.kubectl.program import Kubectl
+from pycrictl.cluster.kubectl.program import Kubectl, KubectlProxy, fetch
 from pycrictl.copy.archive.archives import Archive, Outgoing, from_server
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Summary

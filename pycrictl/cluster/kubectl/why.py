@@ -19,9 +19,8 @@ from pycrictl.base.foreign import mapping, mappings, parse, text
 from pycrictl.cluster.agent.api.names import GROUP_VERSION
 from pycrictl.cluster.kubectl import api_errors
 from pycrictl.cluster.kubectl.cluster_state import PARSERS, WORKLOADS, ClusterState, key_of
-from pycrictl.cluster.kubectl.kubectl_proxy import READ_ONLY, KubectlProxy, fetch, read
 from pycrictl.cluster.kubectl.pod_selection import Asked, resolve, selector_of
-from pycrictl.cluster.kubectl.program import Kubectl
+from pycrictl.cluster.kubectl.program import READ_ONLY, Kubectl, KubectlProxy, fetch, read
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.pod import Overview
 from pycrictl.kube.apiclient import Expired, events_of

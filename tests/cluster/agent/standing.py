@@ -212,6 +212,11 @@ class Cluster:
         return self.ask(path, agent=agent, certificate=self.front_proxy, user=user, **how)
 
     @property
+    def reviews(self) -> int:
+        """How many reviews of tokens and rights the API server was asked for."""
+        return sum("reviews" in path for _, path, _ in self.api.asked)
+
+    @property
     def front_proxy(self) -> tuple[str, str]:
         return self.api.front_proxy.cert("client"), self.api.front_proxy.key("client")
 

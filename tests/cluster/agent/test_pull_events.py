@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pycrictl.cluster.agent.node_pulls import state_of
 from pycrictl.cluster.agent.objects import needs_of
-from pycrictl.cluster.agent.pull_events import state_of
 from pycrictl.pulls.state import PullState
 from tests.cluster.agent.standing import OWN, Cluster
 from tests.kube.access import Grant

@@ -95,19 +95,6 @@ def test_there_is_no_agent_without_certificates(refused: list[str]) -> None:
     assert (run.code, run.stderr) == (1, f"pycrictl: {missing}\n")
 
 
-@pytest.mark.parametrize("name", ["A b", "n_1", "-n", "n..1", "n.-1", "n/../x", "n" * 254])
-def test_names_that_cannot_be(refused: list[str], name: str) -> None:
-    for what, words, environ in (
-        ("node (--node-name, else $NODE_NAME)", [f"--node-name={name}"], {}),
-        ("node (--node-name, else $NODE_NAME)", [], {"NODE_NAME": name}),
-        ("namespace (--peer-namespace)", ["--node-name=n1.a-b.c", f"--peer-namespace={name}"], {}),
-    ):
-        run = Run(*refused, *words, environ=environ)
-        assert run.code == 1
-        assert run.stderr.startswith(f'pycrictl: invalid name of a {what}: "{name[:40]}')
-        assert len(run.stderr.splitlines()) == 1
-
-
 def test_a_kubeconfig_that_is_replaced(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """While its CA certificate is damaged, the agent must use the last good one."""
     monkeypatch.setattr("pycrictl.kube.apiclient.REREAD_S", 0.0)

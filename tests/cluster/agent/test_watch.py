@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.cluster.agent.cluster import Round
-from pycrictl.cluster.agent.feed import DONE_S, FRESH_S
+from pycrictl.cluster.agent.feed import FRESH_S
 from tests.cluster.agent.standing import Answer, Cluster
 from tests.waiting import wait_until
 
@@ -118,30 +117,6 @@ def test_an_object_that_ceases_to_fit(cluster: Cluster) -> None:
     ]
 
 
-SUCCEEDED = {
-    "metadata": {"name": "old.main", "namespace": "default", "uid": "uid-default-old-x"},
-    "spec": {"podName": "old", "podUID": "uid-default-old", "nodeName": "n1"},
-    "status": {"phase": "Succeeded"},
-}
-
-
-@pytest.mark.parametrize(("ago_s", "is_shown"), [(5.0, True), (DONE_S + 10, False), (360.0, False)])
-def test_what_is_over_does_not_come_back(cluster: Cluster, ago_s: float, *, is_shown: bool) -> None:
-    """A deleted pod's finished pull must expire even if no request came meanwhile."""
-    agent = cluster.start()
-    ask(cluster, "")
-
-    async def pause() -> None:
-        (feed,) = agent.feeds._feeds.values()
-        feed._put(Round([SUCCEEDED], []))
-        feed._round_at -= ago_s
-        feed.used_at -= ago_s
-
-    cluster.loop.run(pause())
-    found = [one["metadata"]["name"] for one in ask(cluster, "").document["items"]]
-    assert found == (["old.main"] if is_shown else [])
-
-
 def test_a_pod_that_is_deleted_together_with_its_node(cluster: Cluster) -> None:
     agent = cluster.start()
     cluster.add_pod("web", node="lost")
@@ -151,7 +126,7 @@ def test_a_pod_that_is_deleted_together_with_its_node(cluster: Cluster) -> None:
 
     async def wait() -> None:
         for feed in agent.feeds._feeds.values():
-            feed._round_at -= DONE_S
+            feed._round_at -= FRESH_S
 
     cluster.loop.run(wait())
     found = ask(cluster, "")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pycrictl.cluster.agent.feed import DONE_S
+from pycrictl.cluster.agent.node_pulls import ENDED_S
 from tests.e2e.node.lab import Lab
 from tests.support.cluster_pulls import pull_slowly
 from tests.waiting import settled, wait_until
@@ -135,4 +135,4 @@ def test_a_second_node(cluster: Cluster, agents: Agents, other_node: Lab) -> Non
         assert listed.returncode == 0
         return "far.c0" not in listed.stdout and OTHER not in listed.stderr
 
-    assert settled(is_gone, limit_s=DONE_S + 15)
+    assert settled(is_gone, limit_s=ENDED_S + 15)
