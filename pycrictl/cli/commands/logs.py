@@ -73,8 +73,8 @@ def logs(
     terminal control sequences. Logs are files on the node, so the command must run there. Lines in
     neither the CRI's format nor Docker's are printed as they are, with a warning.
 
-    Merges the logs of a pod's containers by time; each line starts with the container's name. Other
-    options apply to each log.
+    Merges the logs of a pod's containers by time; each line starts with the container's name. All
+    options but --limit-bytes apply to each log.
 
     Rotated files of a log are part of it, also compressed ones.
 

@@ -6,7 +6,6 @@ The lines of one container keep their order, whatever their timestamps.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -40,7 +39,7 @@ _CHUNKS_A_TURN: Final = 64
 class Together:
     """Several logs, whose lines are merged by time.
 
-    The tail and the limit of ``wanted`` apply to each log.
+    The tail of ``wanted`` applies to each log, the limit to all of them together.
     """
 
     def __init__(self, wanted: Selection, *, warn: Callable[[str], None]) -> None:
@@ -52,7 +51,8 @@ class Together:
         stamped = replace(self._wanted, has_timestamps=True, limit_bytes=None)
         chunks = LogReader(path, stamped, warn=self._warn).steps(is_alive)
         start = prefix.encode(errors="replace")
-        self._sources.append(_OneLog(chunks, self._wanted, start, self._warn))
+        shows_times = self._wanted.has_timestamps
+        self._sources.append(_OneLog(chunks, start, self._warn, shows_times=shows_times))
 
     def follow(self, wait: Callable[[], None]) -> Generator[Chunk, None, None]:
         """Yield the content of the logs, and what is appended until their containers end.
@@ -60,36 +60,39 @@ class Together:
         Raises:
             ConnectError, DeadlineExceeded, Unavailable: from ``is_alive`` of a log.
         """
-        most: int | None = None
         try:
-            while self._sources:
-                has_read = False
-                # Each log is read only as far as merging by time requires.
-                turns = [source.turn(most) for source in self._sources]
-                for chunk in _joined(merge(*turns, key=attrgetter("time_ns"))):
-                    has_read = True
-                    yield chunk
-                most = _CHUNKS_A_TURN  # the initial content has been merged
-                self._sources = [source for source in self._sources if not source.is_over]
-                if self._sources and not has_read:
-                    wait()
+            yield from self._wanted.limited(self._merged(wait))
         finally:
             for source in self._sources:
                 source.close()
+
+    def _merged(self, wait: Callable[[], None]) -> Iterator[Chunk]:
+        most: int | None = None
+        while self._sources:
+            has_read = False
+            # Each log is read only as far as merging by time requires.
+            turns = [source.turn(most) for source in self._sources]
+            for chunk in _joined(merge(*turns, key=attrgetter("time_ns"))):
+                has_read = True
+                yield chunk
+            most = _CHUNKS_A_TURN  # the initial content has been merged
+            self._sources = [source for source in self._sources if not source.is_over]
+            if self._sources and not has_read:
+                wait()
 
 
 class _OneLog:
     def __init__(
         self,
         chunks: Generator[Chunk | None, None, None],
-        wanted: Selection,
         prefix: bytes,
         warn: Callable[[str], None],
+        *,
+        shows_times: bool,
     ) -> None:
         self.is_over = False
         self._chunks = chunks
-        self._shows_times = wanted.has_timestamps
-        self._left_bytes = sys.maxsize if wanted.limit_bytes is None else wanted.limit_bytes
+        self._shows_times = shows_times
         self._prefix = prefix
         self._warn = warn
         self._last_ns = 0
@@ -101,13 +104,17 @@ class _OneLog:
             for number, chunk in enumerate(self._chunks, 1):
                 if chunk is None:
                     return
-                yield from self._cut(chunk)
-                if self._left_bytes <= 0:
-                    break
+                *whole, rest = (self._pending.pop(chunk.stream, b"") + chunk.data).split(b"\n")
+                if len(rest) > MAX_LINE_BYTES:
+                    whole.append(rest)
+                elif rest:
+                    self._pending[chunk.stream] = rest
+                for text in whole:
+                    yield self._line(chunk.stream, text)
                 if number == most:
                     return
             for stream, text in self._pending.items():
-                yield from self._line(stream, text)
+                yield self._line(stream, text)
         except (ConnectError, DeadlineExceeded, Unavailable):
             raise
         except PycrictlError as error:
@@ -118,25 +125,12 @@ class _OneLog:
     def close(self) -> None:
         self._chunks.close()
 
-    def _cut(self, chunk: Chunk) -> Iterator[LogLine]:
-        *whole, rest = (self._pending.pop(chunk.stream, b"") + chunk.data).split(b"\n")
-        for text in whole:
-            yield from self._line(chunk.stream, text)
-        if len(rest) > MAX_LINE_BYTES:
-            yield from self._line(chunk.stream, rest)
-        elif rest:
-            self._pending[chunk.stream] = rest
-
-    def _line(self, stream: LogStream, text: bytes) -> Iterator[LogLine]:
-        if self._left_bytes <= 0:
-            return
+    def _line(self, stream: LogStream, text: bytes) -> LogLine:
         if stamp := _STAMP.match(text):
             with suppress(ValueError):  # no such day or time
                 self._last_ns = max(self._last_ns, timestamp_ns(stamp[1]))
             text = text if self._shows_times else text[stamp.end() :]
-        text = text[: self._left_bytes]
-        self._left_bytes -= len(text) + 1
-        yield LogLine(self._last_ns, stream, b"%b%b\n" % (self._prefix, text))
+        return LogLine(self._last_ns, stream, b"%b%b\n" % (self._prefix, text))
 
 
 def _joined(lines: Iterable[LogLine]) -> Iterator[Chunk]:

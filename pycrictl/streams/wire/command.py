@@ -73,13 +73,6 @@ Event = ChannelsOpened | ChannelReceived | ChannelEnded | ExitReported
 standard input that the peer no longer accepts."""
 
 
-class OutcomeUnknown(StreamError):
-    """The connection ended without an exit status. The command may still be running."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, hint="whether the command has ended, and how, is not known")
-
-
 class RemoteCommand:
     """The client's side of a command. See ``remote_command``.
 
@@ -87,8 +80,8 @@ class RemoteCommand:
 
     Attributes:
         connection: its channels.
-        error: RemoteProtocolError if the peer sent bad data, StreamError if it refused a stream,
-            OutcomeUnknown if the connection ended without the outcome, else None.
+        error: RemoteProtocolError if the peer sent bad data, StreamError if it refused a stream, or
+            if the connection ended without the outcome (the command may still run), else None.
         is_over: no more events will follow; ExitReported was returned, or ``error`` is set.
         is_ready: ChannelsOpened was received.
     """
@@ -134,7 +127,10 @@ class RemoteCommand:
             self.is_over = True
             if not self._is_reported:
                 reason = f": {connection.error.message}" if connection.error is not None else ""
-                self.error = OutcomeUnknown(f"the runtime sent no exit status{reason}")
+                self.error = StreamError(
+                    f"the runtime sent no exit status{reason}",
+                    hint="whether the command has ended, and how, is not known",
+                )
 
     def _take(self, event: channels.Event) -> None:
         match event:

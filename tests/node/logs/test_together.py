@@ -52,12 +52,12 @@ def test_logs_are_read_by_their_times(tmp_path: Path) -> None:
     assert warning.startswith("there is no log ")
 
 
-def test_tail_and_limit_count_for_each(tmp_path: Path) -> None:
-    together = Told().together(Selection(tail_lines=2, limit_bytes=6))
+def test_the_tail_counts_for_each_and_the_limit_for_all(tmp_path: Path) -> None:
+    together = Told().together(Selection(tail_lines=2, limit_bytes=20))
     for name in ("a", "b"):
         append(tmp_path / name, line(1, "none"), line(1, "one"), line(2, "second"))
         together.add(str(tmp_path / name), prefix="[x] ", is_alive=lambda: False)
-    assert read(together) == "[x] one\n[x] one\n[x] se\n[x] se\n"
+    assert read(together) == "[x] one\n[x] one\n[x] "
 
 
 def test_more_chunks_than_a_turn_has(tmp_path: Path) -> None:

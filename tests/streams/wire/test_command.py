@@ -18,7 +18,6 @@ from pycrictl.streams.wire.command import (
     Channel,
     Event,
     ExitReported,
-    OutcomeUnknown,
     RemoteCommand,
     Streams,
     parse_status,
@@ -136,7 +135,7 @@ def test_websocket_ends_without_an_outcome() -> None:
     ):
         assert command.events_received() == []
         assert command.is_over
-        assert isinstance(command.error, OutcomeUnknown)
+        assert isinstance(command.error, StreamError)
         assert command.error.message == f"the runtime sent no exit status{reason}"
         assert command.error.hint is not None
 
