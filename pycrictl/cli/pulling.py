@@ -30,15 +30,15 @@ from pycrictl.show.displays.pull_lines import open_display
 def pull_image(
     client: CriClient,
     request: cri_pb2.PullImageRequest,
-    outlet: Outlet,
     *,
     timeout_s: float,
     limit: SharedLimit | None = None,
     keyring: Keyring | None = None,
     persona: Persona,
 ) -> str:
-    """Pull one image and return the runtime's reference to it; ``timeout_s`` 0 means no limit.
+    """Pull one image without showing it; return the runtime's reference to it.
 
+    A ``timeout_s`` of 0 means no limit.
     ``keyring`` is for a request without credentials.
     """
     login = None
@@ -48,9 +48,8 @@ def pull_image(
         login = keyring.find(parse(request.image.image))
         if login is not None:
             request.auth.CopyFrom(login.credentials.auth())
-    show = shown(outlet)
     try:
-        return pull(client, request, timeout_s=timeout_s or None, show=show, limit=limit)
+        return pull(client, request, timeout_s=timeout_s or None, limit=limit)
     except RuntimeFault as error:
         image = redact_text(request.image.image)
         words = pull_words(error.details, image)

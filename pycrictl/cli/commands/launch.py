@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Final
 
 import typer
@@ -13,7 +14,14 @@ from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import UsageError
 from pycrictl.cli import options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.pulling import CredentialOptions, LoginOptions, pull_image, worded_sandbox
+from pycrictl.cli.pulling import (
+    CredentialOptions,
+    LoginOptions,
+    pull_image,
+    shown,
+    worded_sandbox,
+)
+from pycrictl.pulls.own.image import pull_many
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.configurations import load_container, load_pod
 from pycrictl.runtime.cri.lifecycle.control import Launch, create_container, run_container, run_pod
@@ -63,14 +71,17 @@ def _prepared(
     with _clients(app, timeout_s, needs_images=pulls) as (client, images):
 
         def pull(request: cri_pb2.PullImageRequest) -> str:
-            return pull_image(
-                images,
-                request,
-                app.outlet("auto", stdout="result"),
+            pull_one = partial(
+                pull_image,
                 timeout_s=how.pull_timeout,
                 keyring=CredentialOptions().keyring(app),
                 persona=app.persona,
             )
+            show = shown(app.outlet("auto", stdout="result"))
+            (outcome,) = pull_many(images, [request], pull_one, parallel=1, show=show)
+            if outcome.error is not None:
+                raise outcome.error
+            return outcome.reference
 
         before = pull if pulls else None
         yield client, Launch(container, pod, pull=before, auth=auth)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from functools import partial
 from typing import Annotated, Final
 
@@ -114,32 +113,24 @@ def pull(
 
     def report(outcome: PullOutcome) -> None:
         if outcome.error is not None:
+            if not isinstance(outcome.error, RuntimeFault | UsageError | ConfigError):
+                raise outcome.error
             if app.persona.is_crictl:
                 outcome.error.message = f"pulling image: {outcome.error.message}"
             results.fail(outcome.error)
-        elif not from_:
+        else:
             results.say([f"Image is up to date for {outcome.reference}"])
 
+    # One after the other, each has its own display, and its line at once.
+    is_together = at_once > 1 or bool(from_)
+    outcomes: list[PullOutcome] = []
     with app.open_client("image") as client:
-        if at_once == 1 and not from_:
-            for request in requests:
-                try:
-                    report(PullOutcome(request.image.image, pull_one(client, request, outlet)))
-                except (RuntimeFault, UsageError, ConfigError) as error:
-                    report(PullOutcome(request.image.image, error=error))
-            results.finish()
-            return
-        outcomes = pull_many(
-            client,
-            requests,
-            partial(pull_one, outlet=replace(outlet, form="none")),
-            parallel=at_once,
-            show=shown(outlet),
-        )
-    if not from_:
-        for outcome in outcomes:
-            report(outcome)
-    else:
+        for group in [requests] if is_together else [[request] for request in requests]:
+            ended = pull_many(client, group, pull_one, parallel=at_once, show=shown(outlet))
+            outcomes += ended
+            for outcome in () if from_ else ended:
+                report(outcome)
+    if from_:
         rows = [(outcome.image, outcome.words, f"{outcome.took_s:.1f} s") for outcome in outcomes]
         write_table(Table(("IMAGE", "RESULT", "TIME"), rows, min_width=0), app.env.stdout)
         results.has_failed = any(outcome.error is not None for outcome in outcomes)

@@ -84,7 +84,6 @@ def pull(
     request: cri_pb2.PullImageRequest,
     *,
     timeout_s: float | None,
-    show: Show | None = None,
     limit: SharedLimit | None = None,
 ) -> str:
     """Pull one image (CRI ``PullImage``) and return the runtime's reference to it.
@@ -92,62 +91,33 @@ def pull(
     ``timeout_s`` covers both the wait for a slot and the pull. With a limit, an image that is
     already present is not pulled and takes no slot.
     """
-    if limit is None:
-        return _pull(client, request, timeout_s, show)
-    with suppress(NotFound):  # the CRI wants a response without image; some runtimes return this
-        answer = client.call("ImageStatus", cri_pb2.ImageStatusRequest(image=request.image))
-        if answer.image.id:
-            return str(answer.image.id)
-    began_at = time.monotonic()
     reference = request.image.image
-    try:
-        with pull_slot(
-            limit.limit,
-            image=redact_text(reference),
-            directory=limit.directory,
-            timeout_s=timeout_s,
-            on_wait=limit.on_wait,
-        ):
+    began_at = time.monotonic()
+    with ExitStack() as slot:
+        if limit is not None:
+            with suppress(NotFound):  # the CRI wants a response without image; some return this
+                answer = client.call("ImageStatus", cri_pb2.ImageStatusRequest(image=request.image))
+                if answer.image.id:
+                    return str(answer.image.id)
+            taken = pull_slot(
+                limit.limit,
+                image=redact_text(reference),
+                directory=limit.directory,
+                timeout_s=timeout_s,
+                on_wait=limit.on_wait,
+            )
+            slot.enter_context(taken)
             if timeout_s is not None:
                 timeout_s = max(timeout_s - (time.monotonic() - began_at), 0.001)
-            return _pull(client, request, timeout_s, show)
-    except KeyboardInterrupt:
-        raise Interrupted(f"stopped waiting to pull {quote_reference(reference)}") from None
-
-
-def _pull(
-    client: CriClient, request: cri_pb2.PullImageRequest, timeout_s: float | None, show: Show | None
-) -> str:
-    reference = request.image.image
-    since_s = time.time()
-    try:
-        call = client.start(
-            "PullImage",
-            request,
-            timeout_s=timeout_s,
-            what=f"pulling {quote_reference(reference)}",
-            timeout_flag="--pull-timeout",
+        what = f"pulling {quote_reference(reference)}"
+        answer = client.call(
+            "PullImage", request, timeout_s=timeout_s, what=what, timeout_flag="--pull-timeout"
         )
-        try:
-            if show is not None and not call.wait(SHOWN_AFTER_S):
-                with closing(show.open_sink()) as sink:
-                    display = PullDisplay(client, [reference], show, sink)
-                    display.expect(request, since_s)
-                    display.poll()
-                    while not call.wait(show.interval_s):
-                        display.poll()
-                    display.poll([reference] if call.failure else ())
-            image_ref: str = call.answer().image_ref
-        finally:
-            call.cancel()  # no effect on a finished call
-    # Ctrl-C may also interrupt the start of the call; closing the client then cancels it.
-    except KeyboardInterrupt:
-        raise Interrupted(f"cancelled the pull of {quote_reference(reference)}") from None
-    if not image_ref:
+    if not answer.image_ref:
         raise RemoteProtocolError(
             f"the runtime pulled {quote_reference(reference)} but named no image"
         )
-    return image_ref
+    return str(answer.image_ref)
 
 
 class _Line:
@@ -262,7 +232,7 @@ class PullDisplay:
         return PullState(is_begun=is_begun, **shown)
 
 
-# Several images at once, with one display for all
+# Pulls with their display
 
 
 PullOne = Callable[["CriClient", cri_pb2.PullImageRequest], str]
@@ -294,14 +264,15 @@ def pull_many(
 ) -> list[PullOutcome]:
     """Pull images, ``parallel`` at once, and return their outcomes in the same order.
 
-    A failure does not stop the others; Ctrl-C cancels the running ones.
+    A failure does not stop the others; Ctrl-C cancels the running ones. All have one display, and
+    with several, each end is told.
     """
     todo = list(enumerate(requests))[::-1]
     running: dict[Future[PullOutcome], int] = {}
     began_s: dict[int, float] = {}
     outcomes: dict[int, PullOutcome] = {}
     branch = client.branch()
-    began_at = time.monotonic()
+    began_at, pause_s = time.monotonic(), SHOWN_AFTER_S
     with ExitStack() as stack:
         stack.callback(branch.close)  # cancels running calls
         display: PullDisplay | None = None
@@ -316,8 +287,9 @@ def pull_many(
                     sink = stack.enter_context(closing(show.open_sink()))
                     images = [item.image.image for item in requests]
                     display = PullDisplay(client, images, show, sink)
-                pause_s = show.interval_s if show is not None and display else SHOWN_AFTER_S
+                    pause_s = 0.0
                 done, _ = wait(running, timeout=pause_s, return_when=FIRST_COMPLETED)
+                pause_s = show.interval_s if show is not None and display else SHOWN_AFTER_S
                 if display is not None:
                     for place in running.values():
                         display.expect(requests[place], began_s[place])
@@ -325,10 +297,13 @@ def pull_many(
                     display.poll([item.image for item in ended if item.error is not None])
                 for future in done:
                     outcome = outcomes[running.pop(future)] = future.result()
-                    if display is not None:
+                    if display is not None and len(requests) > 1:
                         display.end(outcome.image)
         except KeyboardInterrupt:
-            raise Interrupted(f"cancelled {plural(len(running), 'pull')}") from None
+            what = plural(len(running), "pull")
+            if len(requests) == 1:
+                what = f"the pull of {quote_reference(requests[0].image.image)}"
+            raise Interrupted(f"cancelled {what}") from None
     return [outcomes[place] for place in range(len(requests))]
 
 

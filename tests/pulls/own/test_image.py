@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, NoReturn
@@ -13,7 +14,8 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import ConfigError, Interrupted
-from pycrictl.pulls.own.image import Show, images_in, pull
+from pycrictl.pulls.own import image
+from pycrictl.pulls.own.image import Show, images_in, pull_many
 from pycrictl.pulls.state import View
 from pycrictl.runtime.cri.calls.client import CriClient
 from tests.cli.streaming_server import progress_streams
@@ -22,6 +24,13 @@ from tests.support.recorder import Recorder
 
 REFERENCE = "https://u:topsecret@registry.example/app:1"
 WAIT_S = 20.0
+
+
+def pull(client: CriClient, request: cri_pb2.PullImageRequest, show: Show | None = None) -> str:
+    pull_one = partial(image.pull, timeout_s=WAIT_S)
+    (outcome,) = pull_many(client, [request], pull_one, parallel=1, show=show)
+    assert outcome.error is None
+    return outcome.reference
 
 
 class Display(Recorder):
@@ -100,7 +109,7 @@ def test_a_pull_without_layers_is_named_and_waits(fake: FakeContainerd, answered
     sink = Display(play)
     request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image=REFERENCE))
     with CriClient(fake.endpoint.removeprefix("unix://"), timeout_s=WAIT_S) as client:
-        image_ref = pull(client, request, timeout_s=WAIT_S, show=Show(lambda: sink, 0.01))
+        image_ref = pull(client, request, Show(lambda: sink, 0.01))
     assert image_ref == f"ref of {REFERENCE}"
     assert sink.is_closed
     assert (sink.notes, sink.ended) == ([], [])
@@ -125,7 +134,7 @@ def test_a_pull_behind_a_limit_is_shown_with_its_place(
         CriClient(fake.endpoint.removeprefix("unix://"), timeout_s=WAIT_S) as client,
     ):
         stream_url.append(server.url)
-        pull(client, request, timeout_s=WAIT_S, show=Show(lambda: sink, 0.01))
+        pull(client, request, Show(lambda: sink, 0.01))
     (waits,) = sink.views[-1].awaited
     assert (waits.place, waits.behind, waits.starts_in_s) == (2, "default/db", 121.0)
 
@@ -149,7 +158,7 @@ def test_an_interrupt_while_the_call_begins_cancels_the_pull(
         CriClient(path, timeout_s=WAIT_S) as client,
         pytest.raises(Interrupted, match="cancelled the pull of"),
     ):
-        pull(client, request, timeout_s=WAIT_S)
+        pull(client, request)
     assert answered.wait(WAIT_S)
 
 
