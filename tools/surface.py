@@ -16,7 +16,7 @@ from typer.core import TyperArgument, TyperOption
 
 from pycrictl.base.units import format_duration
 from pycrictl.cli.application import application
-from pycrictl.cli.command_table import FAMILIES, CommandSpec, Grammar
+from pycrictl.cli.command_table import FAMILIES, CommandSpec
 from pycrictl.cli.plugins import PLUGINS
 from pycrictl.cli.tree import command_of
 
@@ -58,7 +58,6 @@ class Command:
     arguments: tuple[Argument, ...]
     options: tuple[Option, ...]
     subcommands: tuple[Command, ...]
-    is_remote: bool  # another program's command line follows the first positional
 
     @property
     def name(self) -> str:
@@ -90,7 +89,6 @@ def program() -> Command:
         subcommands=tuple(
             _command((), entry, name) for name, family in FAMILIES.items() for entry in family
         ),
-        is_remote=False,
     )
 
 
@@ -126,7 +124,6 @@ def _command(parent: tuple[str, ...], entry: CommandSpec, family: str) -> Comman
         arguments=tuple(_arguments(ctx)),
         options=tuple(_options(ctx)),
         subcommands=tuple(_command(path, inner, family) for inner in entry.subcommands),
-        is_remote=entry.grammar is Grammar.REMOTE,
     )
 
 

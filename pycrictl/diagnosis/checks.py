@@ -14,7 +14,7 @@ from pycrictl.base.units import age_in_words, format_duration, plural, quote
 from pycrictl.diagnosis.error_causes import BAD_COMMAND, pull_cause, sandbox_words, shortened
 from pycrictl.diagnosis.facts import Container, Image, PodFacts
 from pycrictl.kube.kubelet_log import Sign
-from pycrictl.pulls.sources.endings import REASONS as REASONS
+from pycrictl.pulls.sources.failures import REASONS as REASONS
 
 Check = Callable[[Any, Any], object]
 

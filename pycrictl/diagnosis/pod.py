@@ -23,7 +23,7 @@ from pycrictl.diagnosis.findings import (
 )
 from pycrictl.kube.cluster_objects import Claim, Node, Workload
 from pycrictl.pulls.reference import parse
-from pycrictl.pulls.sources import endings
+from pycrictl.pulls.sources import failures
 from pycrictl.pulls.words import far, queue, starts_in
 
 EVIDENCE_CHARS: Final = 200
@@ -131,7 +131,7 @@ def _of_container(facts: PodFacts, container: Container, is_on_node: bool) -> di
         "age": age_in_words(max(facts.now_s - container.started_s, 0.0)),
         "evidence": _evidence(container),
         **_of_failure(
-            endings.cause(container.waiting_message) or container.waiting,
+            failures.cause(container.waiting_message) or container.waiting,
             container.image,
             is_on_node,
         ),

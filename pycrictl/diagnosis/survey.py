@@ -25,7 +25,14 @@ from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.node.logs.log_reader import LogReader, Selection
 from pycrictl.pulls.messages import pulls_in_line
 from pycrictl.pulls.reference import canonical
-from pycrictl.pulls.sources.endings import HISTORY_S, REASONS, Failure, Failures, as_text, cause
+from pycrictl.pulls.sources.failures import (
+    HISTORY_S,
+    REASONS,
+    Failure,
+    as_text,
+    cause,
+    known_failures,
+)
 from pycrictl.pulls.sources.node_watch import Pulls, from_proxy, watch_briefly
 from pycrictl.runtime.cri.inspection import statuses
 from pycrictl.runtime.cri.inspection.containerlog import container_log
@@ -404,9 +411,7 @@ class Survey(Collector):
 
     def _failures(self, journal: Sequence[JournalLine]) -> list[Failure]:
         pods = self._sources.pods.pods if self._sources.pods is not None else tuple
-        failures = Failures(lambda _: journal, pods)
-        failures.read(self._wall_s())
-        return failures.known(0.0)
+        return known_failures(journal, pods())
 
     def _is_present(self, reference: str) -> bool | None:
         with self._optional("image status"):

@@ -2,8 +2,8 @@
 
 * *Steps.* containerd tells offsets in steps of 1 MiB, and a slow layer takes a minute for one. So
   rates are measured from step to step, over several of them. Until there are enough steps, the
-  average since the beginning of the pull is used, if that is known, and before the first one what
-  the source says of its connections. The time left also falls between two steps.
+  average since the beginning of the pull is used, if that is known. The time left also falls
+  between two steps.
 * *Unpacking.* The speed is measured while the same layer is being unpacked; until then, a default
   is used. Once everything is downloaded, the time left is unknown unless both the speed and the
   unpacked size are known.
@@ -110,7 +110,6 @@ class Course:
         *,
         pace: float | None,
         age_s: float | None,
-        arriving: float | None = None,
     ) -> Sums:
         """Return the sums of distinct layers.
 
@@ -118,7 +117,6 @@ class Course:
             gained: the bytes downloaded since the last call.
             pace: bytes unpacked per second; None while unknown.
             age_s: the time since the pull began; None if unknown.
-            arriving: bytes per second that are not known by layer yet; None if unknown.
         """
         downloading = [layer for layer in layers if layer.phase is Phase.DOWNLOADING]
         kept = STEPS_PER_LAYER * max(len(downloading), 1)
@@ -131,8 +129,6 @@ class Course:
             fetched = sum(layer.fetched for layer in layers)
             if fetched and since_s >= RATE_AFTER_S:
                 rate, measured_s = fetched / since_s, age_s
-        if rate is None and arriving:
-            rate, measured_s = arriving, ETA_AFTER_S
         if fields.get("stalled_s"):
             rate = 0.0
         self._rate = rate or self._rate

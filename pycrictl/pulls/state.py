@@ -148,8 +148,6 @@ class PullState:
     is_begun: bool = True
     is_running: bool = True  # Whether it has not ended
     began_s: float = 0.0  # When it began (Unix time); 0 if unknown
-    # Bytes per second that arrive while its source cannot say for which layer; None if unknown
-    arriving: float | None = None
     # When it ended, or the earliest time at which it may have; 0 while unknown
     ended_s: float = 0.0
 

@@ -192,7 +192,6 @@ class Tracker:
                 now,
                 pace=pace,
                 age_s=_age_s(pull.began_s, wall_s),
-                arriving=pull.arriving,
             )
             pulls[place] = self._with_sums(pull, sums, now)
         changed = [change for pull in pulls for change in self._changes(pull)]
@@ -205,7 +204,6 @@ class Tracker:
             age_s=_age_s(
                 min((pull.began_s for pull in pulls if pull.began_s), default=0.0), wall_s
             ),
-            arriving=sum(pull.arriving or 0.0 for pull in pulls),
         )
         return View(
             pulls={pull.name: pull for pull in pulls},

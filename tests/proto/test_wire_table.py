@@ -20,7 +20,6 @@ from pycrictl._proto.containerd import (
     content_pb2,
     events_pb2,
     images_pb2,
-    introspection_pb2,
     leases_pb2,
     snapshots_pb2,
     types_pb2,
@@ -28,7 +27,7 @@ from pycrictl._proto.containerd import (
 )
 
 MODULES = (
-    cri_pb2, content_pb2, events_pb2, images_pb2, introspection_pb2, leases_pb2,
+    cri_pb2, content_pb2, events_pb2, images_pb2, leases_pb2,
     snapshots_pb2, types_pb2, version_pb2,
 )  # fmt: skip
 SCALARS = ("bool", "int32", "int64", "uint32", "uint64", "double", "string", "bytes")

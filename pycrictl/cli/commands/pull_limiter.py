@@ -19,7 +19,7 @@ from pycrictl.diagnosis.error_causes import pull_words
 from pycrictl.proxy import admin
 from pycrictl.proxy.pulls.pull_calls import CallOutcome
 from pycrictl.proxy.telemetry.history import STATE_FOLDER, newest
-from pycrictl.pulls.sources.endings import cause
+from pycrictl.pulls.sources.failures import cause
 from pycrictl.show import limiter_tables
 from pycrictl.show.formats import Format
 

@@ -19,7 +19,7 @@ from pycrictl.cluster.agent.api.names import GROUP_VERSION, KIND, Document
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.pulls.messages import status_of
 from pycrictl.pulls.reference import Match, match
-from pycrictl.pulls.sources.endings import REASONS
+from pycrictl.pulls.sources.failures import REASONS
 from pycrictl.pulls.state import Phase, PullState, Sums
 
 _NOT_ITS_IMAGE: Final = frozenset(

@@ -27,7 +27,7 @@ from pycrictl.kube.kubelet_log import Sign, sign_of
 from pycrictl.kube.pods import Pod, PodImage, parse_pod
 from pycrictl.node.journal import JournalLine
 from pycrictl.pulls.messages import pull_in_status
-from pycrictl.pulls.sources.endings import REASONS, cause
+from pycrictl.pulls.sources.failures import REASONS, cause
 from pycrictl.pulls.state import Phase, PullState
 
 Document = dict[str, Any]

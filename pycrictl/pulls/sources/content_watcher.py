@@ -27,13 +27,12 @@ from typing import Final, NamedTuple
 from pycrictl._proto.containerd import content_pb2, leases_pb2, snapshots_pb2
 from pycrictl.base.errors import DeadlineExceeded, Invalid, PycrictlError
 from pycrictl.base.units import plural
-from pycrictl.pulls.meter import Speed
 from pycrictl.pulls.registries.registry_client import Answers
 from pycrictl.pulls.sources.endings import PollResult
-from pycrictl.pulls.sources.layers import STEP_BYTES, Ingest, Layers, Snapshot, StoreState
+from pycrictl.pulls.sources.layers import Ingest, Layers, StoreState
 from pycrictl.pulls.sources.pull_names import Expected, ImageOwners, Names
 from pycrictl.pulls.state import STALLED_S, Phase, PullState
-from pycrictl.runtime.containerd.daemon import Arrivals, CurrentDaemon, arrivals
+from pycrictl.runtime.containerd.daemon import CurrentDaemon, quiet_s
 from pycrictl.runtime.containerd.grpc_client import (
     EXPIRY_LABEL,
     LOAD_LABEL,
@@ -65,12 +64,9 @@ _RECHECK_S: Final = 5.0
 _EMPTY_LEASE_S: Final = 0.5  # creating a container takes a short-lived lease too
 _TRAILERS_PER_POLL: Final = 4
 _TRAILERS: Final = 32  # read at a pull's end
-_ARRIVALS_PAUSE_S: Final = 3.0
-_LATE_STEP: Final = 1.25
 _SNAPSHOTS: Final = "snapshots/"
 """Prefix of a snapshot's resource type in a lease; the snapshotter's name follows."""
 
-_REMOTE_LABEL: Final = "containerd.io/snapshot/remote"
 _NO_IMAGE: Final = "the pull ended without an image"
 _UNKNOWN_REASON: Final = (
     "a pull ended before its image was known: it failed, or the node had the image already"
@@ -109,23 +105,11 @@ class _LeasePull:
     def digests(self) -> list[str]:
         return [self.manifest_digest, *filter(None, [self.index_digest])]
 
-    @property
-    def downloading(self) -> int:
-        return sum(layer.phase is Phase.DOWNLOADING for layer in self.layers)
-
-    @property
-    def shows_nothing(self) -> bool:
-        """Whether it downloads, but containerd has not yet shown a byte of it."""
-        return self.downloading > 0 and all(
-            layer.progress == layer.resumed for layer in self.layers
-        )
-
-    def state(self, quiet_s: float | None = None, arriving: float | None = None) -> PullState:
+    def state(self, quiet_s: float | None = None) -> PullState:
         """Return the pull for readers.
 
         Args:
             quiet_s: for how long containerd has received nothing; None if unknown.
-            arriving: the bytes per second that it receives for this pull; None if unknown.
         """
         # If the pull failed with all layers settled, the last one carries the failure.
         failed = self.layers.unsettled or [*self.layers][-1:] if self.error else []
@@ -138,7 +122,6 @@ class _LeasePull:
             pods=self.pods,
             error=self.error,
             began_s=self.started_s,
-            arriving=arriving,
         )
 
 
@@ -159,17 +142,17 @@ class ContentWatcher:
     owners: ImageOwners | None = None
     find_digest: Callable[[str], str | None] | None = None
     usage_pause_factor: float = 10.0
+    quiet_pause_s: float = 3.0  # Between two questions to the kernel
 
     def __post_init__(self) -> None:
         self._documents = Documents(self.client)
         self._names = Names()
-        self._daemon = CurrentDaemon(self.client)
+        self._daemon = CurrentDaemon(self.client.endpoint)
         self._pulls: dict[str, _LeasePull] = {}
         self._ended: list[PullState] = []
         self._measured: dict[str, tuple[int, float]] = {}  # size, and when to measure next
-        self._arrivals: Arrivals | None = None
-        self._arrivals_at = -math.inf
-        self._arriving = Speed()
+        self._received_at: float | None = None  # When the last byte arrived, if that is known
+        self._quiet_at = -math.inf  # When the kernel is to be asked
 
     def expect(self, expected: Expected) -> None:
         """Announce a pull before it is requested, to have it shown by its name.
@@ -255,53 +238,29 @@ class ContentWatcher:
                 self._follow(pull, stores, now, wall_s)
                 if self.owners is not None and not pull.pods:
                     pull.pods = self.owners.pods_of(pull.image)
-        self._measure_arrivals(now)  # of what was just found, as why looks only once
+        self._measure_quiet(now)  # after the layers were updated, as why polls only once
         for pull in self._pulls.values():
             if pull.lease_id in held:
                 pull.shown = None
                 if self._is_shown(pull, held[pull.lease_id], wall_s):
-                    shown = pull.state(self._quiet_s(now), self._arriving_for(pull))
+                    received_at = self._received_at
+                    shown = pull.state(None if received_at is None else now - received_at)
                     is_ready = pull.image and (pull.is_placed or now >= pull.late_at)
                     pull.shown = shown if is_ready else replace(shown, layers=())
 
-    def _measure_arrivals(self, now: float) -> None:
-        """Ask the kernel what arrives, while containerd shows less than it knows."""
+    def _measure_quiet(self, now: float) -> None:
+        """Ask the kernel for how long nothing has arrived, if a layer may have stalled.
+
+        It is asked again only once that may have been for long enough to be a stall.
+        """
         layers = [layer for pull in self._pulls.values() for layer in pull.layers]
         idle_s = [layer.idle_s for layer in layers if layer.phase is Phase.DOWNLOADING]
-        pause_s = _ARRIVALS_PAUSE_S
-        if not any(pull.shows_nothing for pull in self._pulls.values()):
-            # Only once it may have been quiet for long enough is the kernel asked again.
-            pause_s = max(STALLED_S - (self._arrivals.since_s if self._arrivals else 0.0), pause_s)
-            if max(idle_s, default=0.0) < STALLED_S:
-                self._arrivals, self._arriving = None, Speed()
-                return
-        if self._daemon.pid and now - self._arrivals_at >= pause_s:
-            before, self._arrivals = self._arrivals, arrivals(self._daemon.pid)
-            self._arrivals_at = now
-            if self._arrivals is not None:
-                gained = self._arrivals.gained(before) if before is not None else 0
-                self._arriving.record(gained, now)
-
-    def _quiet_s(self, now: float) -> float | None:
-        """Return for how long containerd has received nothing; None if that was not asked."""
-        if self._arrivals is None:
-            return None
-        return self._arrivals.since_s + now - self._arrivals_at
-
-    def _arriving_for(self, pull: _LeasePull) -> float | None:
-        """Return the bytes per second for a pull of which containerd shows none yet.
-
-        All connections are taken to be equally fast, unless a step would then have been shown.
-        """
-        if not pull.shows_nothing or (rate := self._arriving.rate) is None:
-            return None
-        rate /= sum(other.downloading for other in self._pulls.values())
-        expected = (
-            rate * layer.idle_s / min(STEP_BYTES, layer.size_bytes)
-            for layer in pull.layers
-            if layer.phase is Phase.DOWNLOADING
-        )
-        return rate * pull.downloading if max(expected) < _LATE_STEP else None
+        if max(idle_s, default=0.0) < STALLED_S or not self._daemon.pid:
+            self._received_at = None
+        elif now >= self._quiet_at:
+            idle = quiet_s(self._daemon.pid)
+            self._received_at = None if idle is None else now - idle
+            self._quiet_at = now + max(STALLED_S - (idle or 0.0), self.quiet_pause_s)
 
     def _is_shown(self, pull: _LeasePull, held: _Held, wall_s: float) -> bool:
         is_young = _EMPTY_LEASE_S <= wall_s - pull.started_s < RESOLVING_S
@@ -422,7 +381,7 @@ class ContentWatcher:
         pull.layers.confirm(
             {digest: seconds(info.created_at) for digest, info in infos.items()},
             {
-                name: Snapshot(seconds(info.created_at), _REMOTE_LABEL in info.labels)
+                name: seconds(info.created_at)
                 for name, info in snapshots.items()
                 if info.kind == snapshots_pb2.COMMITTED
             },

@@ -40,13 +40,6 @@ class Ingest(NamedTuple):
     is_held: bool
 
 
-class Snapshot(NamedTuple):
-    """A committed snapshot. ``is_remote``: a lazy snapshotter made it without a download."""
-
-    created_s: float
-    is_remote: bool
-
-
 @dataclass(slots=True)
 class StoreState:
     """The result of one poll of containerd, for all pulls together.
@@ -216,19 +209,17 @@ class Layers:
                 is_doubtful |= layer.progress > 0 or layer.phase is not Phase.WAITING
         return is_doubtful
 
-    def confirm(self, blobs: Mapping[str, float], snapshots: Mapping[str, Snapshot]) -> None:
-        """Apply complete blobs (wall times by digest) and committed snapshots (by chain ID)."""
+    def confirm(self, blobs: Mapping[str, float], snapshots: Mapping[str, float]) -> None:
+        """Apply wall times of complete blobs, by digest, and committed snapshots, by chain ID."""
         for layer in self.unsettled:
             if not layer.is_complete and layer.digest in blobs:
                 layer.is_complete = True
                 layer.was_there = blobs[layer.digest] < self._started_s
                 layer.resumed = layer.size_bytes if layer.was_there else layer.resumed
-            layer_snapshots = [snapshots[name] for name in layer.chain_ids if name in snapshots]
-            if layer_snapshots and len(layer_snapshots) == len(layer.chain_ids):
-                newest_s = max(snapshot.created_s for snapshot in layer_snapshots)
-                is_fetched = all(not snapshot.is_remote for snapshot in layer_snapshots)
-                is_new = newest_s >= self._started_s
-                layer.settle(Phase.DONE if is_new and is_fetched else Phase.PRESENT)
+            times = [snapshots[name] for name in layer.chain_ids if name in snapshots]
+            if times and len(times) == len(layer.chain_ids):
+                is_new = max(times) >= self._started_s
+                layer.settle(Phase.DONE if is_new else Phase.PRESENT)
             elif layer.is_complete:
                 self._unpack(layer)
 

@@ -7,7 +7,7 @@ forms:
    polls the leases that running pulls hold, unfinished blobs and snapshots. CRI-O has no API for
    this; ``crio.watcher`` reads the files that its process has open.
 2. *A source's own layer*, with what only this source needs: ``Layer`` (``layers``) or
-   ``FileLayer`` (``crio.files``). ``pull_names`` finds the image and the pod, ``endings`` the
+   ``FileLayer`` (``crio.files``). ``pull_names`` finds the image and the pod, ``failures`` the
    reason of a failure.
 3. *``LayerState``*, a part of the ``PullState`` of its image (``pulls.state``), which a source's
    ``poll`` returns. Whoever polls hands it to a ``Tracker`` (``pulls.tracker``), whose ``Course``
@@ -52,17 +52,15 @@ from pycrictl.pulls.sources.content_watcher import ContentWatcher
 from pycrictl.pulls.sources.crio.watcher import CrioWatcher, open_crio
 from pycrictl.pulls.sources.endings import (
     SETTLE_S,
-    Causes,
     Endings,
-    Failures,
     Outcome,
     Pace,
     PollResult,
     Sink,
-    cause,
     conclude,
     failures_in,
 )
+from pycrictl.pulls.sources.failures import Causes, cause
 from pycrictl.pulls.sources.pull_names import ImageOwners
 from pycrictl.pulls.sources.stream_watch import Unreachable, watch_stream
 from pycrictl.pulls.state import PullState
@@ -178,7 +176,7 @@ class NodeWatch:
             self.sink.note(f"{runtime} does not say which pod a pull is for: showing {shown}")
         causes = None
         if self.read_journal is not None:
-            causes = Causes(Failures(self.read_journal, pods))
+            causes = Causes(self.read_journal, pods)
         return watch_runtime(watcher, Tracker(images), self.sink, self.pace, causes)
 
     def _find_container(self) -> cri_pb2.Container | None:
@@ -219,9 +217,9 @@ def watch_runtime(
     has_seen = False
     while True:
         result, now = _poll(watcher, sink, pace), time.monotonic()
-        result.apply_to(tracker, now)
         if causes is not None:
-            result = causes.add(result, tracker, now)
+            result = causes.add(result, now)
+        result.apply_to(tracker, now)
         view = tracker.view(now, time.time())
         running = tracker.wanted(result.active)
         sink.show(view if view.pulls else replace(view, awaited=running))

@@ -22,7 +22,7 @@ from typing import Final
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.pulls.reference import canonical, parse, repository, short_digest
 from pycrictl.pulls.registries.credentials import Credentials
-from pycrictl.pulls.sources.endings import REASONS
+from pycrictl.pulls.sources.failures import REASONS
 from pycrictl.runtime.containerd.store import is_digest
 
 _REMEMBERED: Final = 1024

@@ -25,14 +25,8 @@ from pycrictl.base.errors import (
 )
 from pycrictl.base.units import plural
 from pycrictl.pulls.messages import MAX_MESSAGE_BYTES, MessageReader
-from pycrictl.pulls.sources.endings import (
-    Endings,
-    Outcome,
-    Pace,
-    Sink,
-    cause,
-    failures_in,
-)
+from pycrictl.pulls.sources.endings import Endings, Outcome, Pace, Sink, failures_in
+from pycrictl.pulls.sources.failures import cause
 from pycrictl.pulls.state import PullState, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.streams.bytestream import ByteStream, dial

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import tomli
 
@@ -158,63 +158,33 @@ _CLOCK_SLACK_S: Final = 0.05
 """Processes' start times are rounded to ticks of 10 ms, and calculated from two clocks."""
 
 
-class Daemon(NamedTuple):
-    """A running containerd; ``pid`` is 0 if only its socket can be seen."""
-
-    pid: int
-    start_ticks: int
-    started_s: float
-
-    def still_runs(self) -> bool:
-        """Return whether the same process still runs; its PID may have been reused."""
-        return start_ticks(self.pid) == self.start_ticks
-
-
-def find_daemon(client: ContainerdClient) -> Daemon | None:
-    """Return the containerd behind a client; None if it cannot be determined.
-
-    containerd reports its PID since 1.7. An older one is found as the listener on the socket,
-    unless that turns out to be another program, such as a proxy in between.
-    """
-    server = client.server()
-    if server.pid and _own_pid_namespace() == server.pidns:
-        pid = server.pid
-    else:
-        pid = listener_pid(client.endpoint)
-        if pid == 0 and not math.isinf(made_s := _socket_made_s(client.endpoint)):
-            return Daemon(0, 0, made_s)
-        if not name_of(pid).startswith("containerd"):
-            return None
-    ticks = start_ticks(pid)
-    if ticks is None:
-        return None
-    booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    started_s = booted_s + ticks / os.sysconf("SC_CLK_TCK")
-    return Daemon(pid, ticks, started_s)
-
-
 def settings_of(client: ContainerdClient) -> CriSettings:
     """Return the settings of a containerd; those at the usual path if its process is not seen."""
     return read_settings(config_path(runtime_pid(client.endpoint, "containerd")))
 
 
 class CurrentDaemon:
-    """The currently running containerd."""
+    """The containerd behind a socket, as it runs now.
 
-    def __init__(self, client: ContainerdClient) -> None:
-        self._client = client
-        self._daemon: Daemon | None = None
+    It is the listener on the socket, unless that turns out to be another program, such as a proxy
+    in between. A listener in another PID namespace is as old as its socket.
+
+    Attributes:
+        pid: its PID; 0 if it cannot be seen.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        self.pid = 0
+        self._endpoint = endpoint
+        self._start_ticks: int | None = None
+        self._started_s = -math.inf
         self._must_look = True
-
-    @property
-    def pid(self) -> int:
-        """Its PID; 0 if it cannot be seen."""
-        return 0 if self._daemon is None else self._daemon.pid
 
     def refresh(self) -> None:
         """Detect the current process; call this before listing its contents."""
-        if self._must_look or (self._daemon is not None and not self._daemon.still_runs()):
-            self._daemon = find_daemon(self._client)
+        # The PID of a process that has ended may be another's.
+        if self._must_look or (self.pid and start_ticks(self.pid) != self._start_ticks):
+            self._find()
             self._must_look = False
 
     def look_again(self) -> None:
@@ -223,15 +193,27 @@ class CurrentDaemon:
 
     def is_outlived(self, created_s: float) -> bool:
         """Return whether something created then belongs to a containerd that has ended."""
-        return self._daemon is not None and created_s < self._daemon.started_s - _CLOCK_SLACK_S
+        return created_s < self._started_s - _CLOCK_SLACK_S
+
+    def _find(self) -> None:
+        pid = listener_pid(self._endpoint)
+        self.pid, self._started_s = 0, -math.inf
+        if not pid:
+            self._started_s = _socket_made_s(self._endpoint)
+        elif name_of(pid).startswith("containerd"):
+            self._start_ticks = start_ticks(pid)
+            if self._start_ticks is not None:
+                booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+                self._started_s = booted_s + self._start_ticks / os.sysconf("SC_CLK_TCK")
+                self.pid = pid
 
 
 def _socket_made_s(endpoint: str) -> float:
-    """Return when a socket was created; infinity if there is none."""
+    """Return when a socket was created; minus infinity if there is none."""
     try:
         return Path(endpoint.rpartition("://")[2]).stat().st_mtime
     except OSError:
-        return math.inf
+        return -math.inf
 
 
 def listener_pid(endpoint: str) -> int:
@@ -266,34 +248,13 @@ def runtime_pid(endpoint: str, program: str) -> int:
     return running[0] if len(running) == 1 else 0
 
 
-def _own_pid_namespace() -> int:
-    with suppress(OSError):
-        return file_of("self", "ns/pid").stat().st_ino
-    return 0
-
-
-class Arrivals(NamedTuple):
-    """What a process has received on connections that it opened.
-
-    Attributes:
-        since_s: the time since data last arrived.
-        received: the bytes by connection.
-    """
-
-    since_s: float
-    received: dict[int, int]
-
-    def gained(self, before: Arrivals) -> int:
-        """Return how many bytes have arrived since an earlier look."""
-        return sum(size - before.received.get(inode, 0) for inode, size in self.received.items())
-
-
-def arrivals(pid: int) -> Arrivals | None:
-    """Return what a process has received, as the kernel knows it.
+def quiet_s(pid: int) -> float | None:
+    """Return for how long a process has received nothing on connections that it opened.
 
     containerd shows the offset of a layer only once a MiB of it is complete, which takes minutes on
-    a slow network. None if there is no such connection, or none that can be seen. It costs some
-    milliseconds on a node with a thousand connections, so it is for downloads that show nothing.
+    a slow network; the kernel knows better. None if there is no such connection, or none that can
+    be seen. It costs some milliseconds on a node with a thousand connections, so it is for
+    downloads that show nothing.
     """
     own = _sockets(pid)
     sockets: list[TcpSocket] = []
@@ -305,13 +266,14 @@ def arrivals(pid: int) -> Arrivals | None:
                 ]
     # Connections that others opened, such as those of ``exec``, are left out by their port.
     served = {sock.ends[0][1] for sock in sockets if sock.state == LISTEN}
-    opened = [
-        sock for sock in sockets if sock.state == ESTABLISHED and sock.ends[0][1] not in served
-    ]
-    if not opened:
-        return None
-    received = {sock.inode: sock.received_bytes for sock in opened}
-    return Arrivals(min(sock.data_idle_s for sock in opened), received)
+    return min(
+        (
+            sock.data_idle_s
+            for sock in sockets
+            if sock.state == ESTABLISHED and sock.ends[0][1] not in served
+        ),
+        default=None,
+    )
 
 
 def _sockets(pid: int) -> set[int]:

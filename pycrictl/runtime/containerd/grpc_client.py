@@ -19,7 +19,6 @@ from pycrictl._proto.containerd import (
     content_pb2,
     diff_pb2,
     images_pb2,
-    introspection_pb2,
     leases_pb2,
     snapshots_pb2,
     types_pb2,
@@ -58,8 +57,7 @@ _TRAILER_BYTES: Final = 4
 _SERVICES: Final = {
     name: service
     for module in (
-        content_pb2, diff_pb2, images_pb2, introspection_pb2,
-        leases_pb2, snapshots_pb2, version_pb2,
+        content_pb2, diff_pb2, images_pb2, leases_pb2, snapshots_pb2, version_pb2,
     )
     for name, service in module.DESCRIPTOR.services_by_name.items()
 }  # fmt: skip
@@ -109,11 +107,6 @@ class ContainerdClient:
                 details=exc.details,
             ) from None
         return version
-
-    def server(self) -> introspection_pb2.ServerResponse:
-        """Return the daemon's own data; ``pid`` and ``pidns`` are 0 before containerd 1.7."""
-        answer: introspection_pb2.ServerResponse = self.call("Introspection.Server")
-        return answer
 
     # Content
 

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 
 import pytest
 
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.node.journal import JournalLine
-from pycrictl.pulls.sources.endings import (
-    JOURNAL_S,
-    READ_AGAIN_S,
-    Causes,
-    Failure,
-    Failures,
-    PollResult,
-    cause,
-    from_journal,
-    from_pods,
-)
+from pycrictl.pulls.sources.endings import PollResult
+from pycrictl.pulls.sources.failures import Causes, Failure, cause, from_journal, from_pods
 from pycrictl.pulls.state import LayerState, Phase, PullState
 from pycrictl.pulls.tracker import Tracker
 
@@ -115,22 +105,27 @@ def test_when_it_is_tried_again(attempts: int, pause_s: int) -> None:
     assert failure._replace(pod="").text(0.0) == "no"
 
 
+WRITTEN_S, PAUSE_S = 0.5, 5.0
+
+
 class Scene:
     """A watch, the journal and the pods, at a time that a test sets."""
 
-    def __init__(self, *pods: Pod, image: str = "") -> None:
+    def __init__(self, *pods: Pod) -> None:
         self.lines: list[JournalLine] = []
-        self.pods: Sequence[Pod] = pods
-        self.wall_s = 1000.0
-        failures = Failures(lambda since_s: self.lines, lambda: self.pods)
-        self.causes = Causes(failures, clock=lambda: self.wall_s)
-        self.tracker = Tracker([image] if image else None)
+        self.causes = Causes(
+            lambda since_s: self.lines,
+            lambda: pods,
+            written_s=WRITTEN_S,
+            pause_s=PAUSE_S,
+            clock=lambda: 1000.0,
+        )
+        self.tracker = Tracker()
 
-    def add(
-        self, now: float, active: tuple[str, ...] = (), ended: tuple[PullState, ...] = ()
-    ) -> PollResult:
-        pulls = tuple(PullState(image=image) for image in active)
-        return self.causes.add(PollResult(pulls, ended), self.tracker, now)
+    def add(self, now: float, *active: PullState, ended: tuple[PullState, ...] = ()) -> PollResult:
+        result = self.causes.add(PollResult(active, ended), now)
+        result.apply_to(self.tracker, now)
+        return result
 
     def failed(self, now: float) -> dict[str, str]:
         pulls = self.tracker.view(now).pulls.values()
@@ -145,22 +140,19 @@ def test_a_pull_that_failed_before_its_first_byte() -> None:
     result = scene.add(0.0, ended=(UNKNOWN,))
     assert (result.ended, result.is_settling) == ((), True)
     scene.lines = [containerd(1000.2)]
-    result = scene.add(JOURNAL_S)
+    result = scene.add(WRITTEN_S)
     assert (result.ended, result.is_settling) == ((), False)
     assert scene.failed(1.0) == {WEB: f"{WEB}: not found"}
 
 
-def test_a_known_image_gets_its_cause() -> None:
+def test_a_known_image_gets_its_cause_and_fails_once() -> None:
     scene = Scene()
     shown = "registry.example/shop/web@sha256:123456789012"
-    broken = [LayerState(name=name, phase=Phase.FAILED, progress=5, total=9) for name in "ab"]
-    done = LayerState(name="c", phase=Phase.DONE, progress=9, total=9)
-    pull = PullState(image=shown, layers=(*broken, done), error="it ended")
-    scene.tracker.apply(pull, now=0.0)
-    failed = PullState(image=shown, error="it ended")
-    scene.add(0.0, ended=(failed,))
+    layers = tuple(LayerState(name=name, phase=Phase.FAILED, total=9) for name in "ab")
+    scene.add(0.0, ended=(PullState(image=shown, layers=layers, error="it ended"),))
+    assert scene.failed(0.0) == {}
     scene.lines = [containerd(1000.2, "unexpected EOF")]
-    (ended,) = scene.add(JOURNAL_S).ended
+    (ended,) = scene.add(WRITTEN_S).ended
     assert ended.error == "unexpected EOF"
     assert scene.failed(1.0) == {shown: "unexpected EOF"}
 
@@ -172,7 +164,7 @@ def test_a_pod_in_back_off_is_shown_until_its_next_try() -> None:
     ((image, error),) = scene.failed(0.0).items()
     assert image == WEB
     assert error.startswith(f"{WEB}: not found; next try about ")
-    scene.add(1.0, active=("registry.example/shop/web@sha256:123456789012",))
+    scene.add(1.0, PullState(image="registry.example/shop/web@sha256:123456789012"))
     assert scene.failed(1.0) == {}
 
 
@@ -180,13 +172,12 @@ def test_a_failure_of_the_same_name_gives_way_to_its_layers() -> None:
     scene = Scene(pod("ErrImagePull", "no"))
     scene.add(0.0)
     assert list(scene.failed(0.0)) == [WEB]
-    scene.add(1.0, active=(WEB,))
     layer = LayerState(name="l", phase=Phase.DOWNLOADING, progress=1, total=9)
-    scene.tracker.apply(PullState(image=WEB, layers=(layer,)), now=1.0)
-    assert scene.failed(1.0) == {}
-    assert scene.tracker.view(1.0).sums.count == 1
-    scene.add(1.0 + READ_AGAIN_S, active=(WEB,))  # the pod's status is late
-    assert scene.failed(2.0 + READ_AGAIN_S) == {}
+    pull = PullState(image=WEB, layers=(layer,))
+    for now in (1.0, 1.0 + PAUSE_S):  # the pod's status is late
+        scene.add(now, pull)
+        assert scene.failed(now) == {}
+        assert scene.tracker.view(now).sums.count == 1
 
 
 def test_a_journal_that_is_too_slow_once() -> None:
@@ -194,8 +185,8 @@ def test_a_journal_that_is_too_slow_once() -> None:
     scene.lines = [containerd(1000.2)]
     scene.add(0.0)
     scene.lines = []
-    scene.add(READ_AGAIN_S, ended=(PullState(image=WEB, error="it ended"),))
-    (ended,) = scene.add(READ_AGAIN_S + JOURNAL_S).ended
+    scene.add(PAUSE_S, ended=(PullState(image=WEB, error="it ended"),))
+    (ended,) = scene.add(PAUSE_S + WRITTEN_S).ended
     assert ended.error.startswith(f"{WEB}: not found")
 
 
@@ -203,7 +194,7 @@ def test_a_pull_that_failed_faster_than_a_poll() -> None:
     scene = Scene()
     scene.add(0.0)
     scene.lines = [containerd(1003.0)]
-    scene.add(READ_AGAIN_S - 0.1)
+    scene.add(PAUSE_S - 0.1)
     assert scene.failed(4.9) == {}
-    scene.add(READ_AGAIN_S)
+    scene.add(PAUSE_S)
     assert list(scene.failed(5.0)) == [WEB]

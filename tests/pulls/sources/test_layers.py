@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.pulls.sources.layers import Ingest, Layers, Snapshot, StoreState
+from pycrictl.pulls.sources.layers import Ingest, Layers, StoreState
 from pycrictl.pulls.state import Phase
 from pycrictl.runtime.containerd.store import Descriptor
 
@@ -44,8 +44,7 @@ def stores(
 
 def update(layers: Layers, seen: StoreState, wall_s: float = STARTED_S) -> None:
     if layers.update(seen, SNAPSHOTTER, wall_s):
-        made = Snapshot(STARTED_S + 1, is_remote=False)
-        layers.confirm({}, {chain_id: made for _, chain_id in seen.committed})
+        layers.confirm({}, {chain_id: STARTED_S + 1 for _, chain_id in seen.committed})
 
 
 def states(layers: Layers) -> list[tuple[Phase, int]]:

@@ -9,7 +9,7 @@ import pytest
 
 from pycrictl.pulls.messages import MessageReader, sums_json
 from pycrictl.pulls.sources.content_watcher import ContentWatcher
-from pycrictl.pulls.sources.endings import _REMEMBERED, SETTLE_S, Endings, Pace
+from pycrictl.pulls.sources.endings import SETTLE_S, Endings, Pace
 from pycrictl.pulls.sources.node_watch import from_proxy, open_watcher, watch_runtime
 from pycrictl.pulls.sources.stream_watch import watch_stream
 from pycrictl.pulls.state import Phase, PullState, View
@@ -152,13 +152,13 @@ def test_an_image_that_is_pulled_again_is_whole_and_ends_again() -> None:
 
 def test_names_are_not_remembered_without_limit() -> None:
     stream = Stream()
-    for number in range(2 * _REMEMBERED):
+    stream.endings.remembered = 10
+    for number in range(20):
         stream.report(f"image-{number}", "1", "done", 0.0)
     stream.endings.show(0.0, is_final=True)
-    for number in range(2 * _REMEMBERED):
+    for number in range(20):
         stream.report(f"image-{number}", "1", "done", 1.0)
-    view = stream.endings.show(1.0)
-    assert len(view.pulls) == _REMEMBERED
+    assert len(stream.endings.show(1.0).pulls) == 10
 
 
 # What a proxy's status says of a pod

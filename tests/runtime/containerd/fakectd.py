@@ -19,7 +19,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pycrictl._proto.containerd import (
     content_pb2,
     images_pb2,
-    introspection_pb2,
     leases_pb2,
     snapshots_pb2,
     version_pb2,
@@ -65,7 +64,6 @@ class FakeContainerd:
     Attributes:
         calls: how often each method was called, by its short name.
         failures: statuses to answer with, by short name, until they are removed.
-        pid, pidns: reported by the server for its process; 0 as from containerd 1.6.
 
     Args:
         folder: where the socket is.
@@ -79,7 +77,6 @@ class FakeContainerd:
         self.snapshots: dict[str, Snapshot] = {}
         self.images: dict[str, str] = {}
         self.snapshotter = "overlayfs"
-        self.pid = self.pidns = 0
         self.calls: Counter[str] = Counter()
         self.failures: dict[str, tuple[grpc.StatusCode, str]] = {}
         self.release = "1.6.20~fake"
@@ -108,9 +105,6 @@ class FakeContainerd:
     def version(self, _: Message, context: grpc.ServicerContext) -> Message:
         _require(not context.invocation_metadata() or _namespace(context) == "k8s.io", context)
         return version_pb2.VersionResponse(version=self.release)
-
-    def server(self, _: Message, __: grpc.ServicerContext) -> Message:
-        return introspection_pb2.ServerResponse(uuid="fake", pid=self.pid, pidns=self.pidns)
 
     def list_leases(self, _: Message, __: grpc.ServicerContext) -> Message:
         answer = leases_pb2.ListResponse()
@@ -192,7 +186,6 @@ class FakeContainerd:
 
 _METHODS: Final[dict[str, tuple[str, type[Message], bool]]] = {
     "version.v1.Version/Version": ("version", Empty, False),
-    "introspection.v1.Introspection/Server": ("server", Empty, False),
     "leases.v1.Leases/List": ("list_leases", leases_pb2.ListRequest, False),
     "leases.v1.Leases/ListResources": ("list_resources", leases_pb2.ListResourcesRequest, False),
     "content.v1.Content/ListStatuses": ("list_statuses", content_pb2.ListStatusesRequest, False),

@@ -2,78 +2,69 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import grpc
 import pytest
 
-from pycrictl.base.errors import Unavailable
 from pycrictl.runtime.containerd.daemon import (
     DEFAULT_PATH,
     CurrentDaemon,
-    arrivals,
     config_path,
-    find_daemon,
     listener_pid,
+    quiet_s,
     read_settings,
     runtime_pid,
 )
-from pycrictl.runtime.containerd.grpc_client import ContainerdClient
 from tests.processes import Listener
-from tests.runtime.containerd.fakectd import FakeContainerd
-from tests.waiting import wait_until
 
 
-def own_pid_namespace() -> int:
-    return Path("/proc/self/ns/pid").stat().st_ino
+def test_the_listener_of_the_socket(tmp_path: Path) -> None:
+    path, before_s = tmp_path / "other.sock", time.time()
+    with Listener(path, "containerd") as listener:
+        assert listener_pid(f"unix://{path}") == listener_pid(str(path)) == listener.pid
+        current = CurrentDaemon(f"unix://{path}")
+        current.refresh()
+        assert current.pid == listener.pid
+        assert current.is_outlived(before_s - 1.0)
+        assert not current.is_outlived(time.time())
+    current.refresh()  # its process has ended
+    assert current.pid == 0
 
 
-def test_a_daemon_that_tells_its_process(fake: FakeContainerd, client: ContainerdClient) -> None:
-    before_s = time.time()
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        fake.pid, fake.pidns = process.pid, own_pid_namespace()
-        daemon = find_daemon(client)
-        assert daemon is not None
-        assert daemon.pid == process.pid
-        assert before_s - 0.05 <= daemon.started_s <= time.time() + 0.05
-        assert daemon.still_runs()
-        process.communicate(b"\n")
-    assert not daemon.still_runs()
-    assert find_daemon(client) is None
+def test_another_program_on_the_socket_says_nothing_of_containerds_age(tmp_path: Path) -> None:
+    with Listener(tmp_path / "proxy.sock", "proxy"):
+        current = CurrentDaemon(f"unix://{tmp_path}/proxy.sock")
+        current.refresh()
+        assert (current.pid, current.is_outlived(1000.0)) == (0, False)
 
 
 def test_a_process_of_another_pid_namespace(
-    fake: FakeContainerd, client: ContainerdClient, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake.pid, fake.pidns = os.getpid(), own_pid_namespace() + 1
-    assert find_daemon(client) is None  # the listener on the socket is another program
-    monkeypatch.setattr("pycrictl.runtime.containerd.daemon.listener_pid", lambda endpoint: 0)
-    made_s = Path(fake.path).stat().st_mtime
-    assert find_daemon(client) == (0, 0, made_s)
-    current = CurrentDaemon(client)
+    """It is as old as its socket."""
+    with Listener(tmp_path / "c.sock", "containerd"):
+        monkeypatch.setattr("pycrictl.runtime.containerd.daemon.listener_pid", lambda endpoint: 0)
+        made_s = (tmp_path / "c.sock").stat().st_mtime
+        current = CurrentDaemon(f"unix://{tmp_path}/c.sock")
+        current.refresh()
+        assert current.is_outlived(made_s - 1)
+        assert not current.is_outlived(made_s)
+
+
+def test_another_daemon_is_looked_for_after_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "c.sock"
+    current = CurrentDaemon(f"unix://{path}")
     current.refresh()
-    assert current.is_outlived(made_s - 1)
-    assert not current.is_outlived(made_s)
-
-
-@pytest.mark.parametrize(("name", "is_found"), [("containerd", True), ("proxy", False)])
-def test_the_listener_of_the_socket(
-    fake: FakeContainerd, client: ContainerdClient, tmp_path: Path, name: str, is_found: bool
-) -> None:
-    path = tmp_path / "other.sock"
-    listener = Listener(path, name)
-    try:
-        assert listener_pid(f"unix://{path}") == listener_pid(str(path)) == listener.pid
-        client.endpoint = f"unix://{path}"
-        daemon = find_daemon(client)
-        assert (daemon is not None and daemon.pid == listener.pid) is is_found
-    finally:
-        listener.close()
+    with Listener(path, "containerd") as listener:
+        current.refresh()
+        assert current.pid == 0
+        current.look_again()
+        current.refresh()
+        assert current.pid == listener.pid
 
 
 def test_endpoints_without_a_listener(tmp_path: Path) -> None:
@@ -83,24 +74,6 @@ def test_endpoints_without_a_listener(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as closed:
         closed.bind(f"{tmp_path}/closed")
         assert listener_pid(f"unix://{tmp_path}/closed") == 0
-
-
-def test_another_daemon(fake: FakeContainerd, client: ContainerdClient) -> None:
-    """The daemon is looked up again after an error, otherwise only when its process has ended."""
-    fake.pid, fake.pidns = os.getpid(), own_pid_namespace()
-    current = CurrentDaemon(client)
-    for _ in range(3):
-        current.refresh()
-    assert fake.calls["server"] == 1
-    assert current.is_outlived(1000.0)
-    assert not current.is_outlived(time.time() + 1)
-    current.look_again()
-    fake.failures["server"] = (grpc.StatusCode.UNAVAILABLE, "restarting")
-    with pytest.raises(Unavailable):
-        current.refresh()
-    fake.failures.clear()
-    current.refresh()
-    assert fake.calls["server"] == 3
 
 
 def test_the_process_of_a_runtime(tmp_path: Path) -> None:
@@ -138,24 +111,24 @@ def test_only_what_arrives_on_its_own_connections_counts() -> None:
         ) as client,
     ):
         assert client.stdout is not None
-        assert arrivals(client.pid) is None
+        assert quiet_s(client.pid) is None
         with socket.create_connection(("127.0.0.1", int(client.stdout.readline()))) as theirs:
             own, _ = registry.accept()
             own.send(b"x")
             assert client.stdout.readline() == "received\n"
             time.sleep(0.6)
             theirs.send(b"x" * 100)
-            found = arrivals(client.pid)
-            assert found is not None
-            assert 0.5 < found.since_s < 60
-            assert [*found.received.values()] == [1]
+            idle_s = quiet_s(client.pid)
+            assert idle_s is not None
+            assert 0.5 < idle_s < 60
             own.send(b"xyz")
-            wait_until(lambda: (arrivals(client.pid) or found).gained(found) == 3)
+            assert client.stdout.readline() == "received\n"
+            assert (quiet_s(client.pid) or 0.0) < idle_s
             own.close()
 
 
 def test_a_process_without_connections() -> None:
-    assert arrivals(2**22) is None
+    assert quiet_s(2**22) is None
 
 
 # Settings of pulls in its configuration
