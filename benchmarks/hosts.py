@@ -33,7 +33,7 @@ CONTAINERS = 5
 ROUNDS = 15
 RECORDINGS = 5
 
-_KEY = b'"records": "'  # in front of the client's secret word, in what a host is told
+_KEY = b"records="  # in front of the client's secret word, in what a host is told
 
 _SCRIPT = f"""\
 #!/bin/sh

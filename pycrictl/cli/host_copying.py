@@ -23,7 +23,7 @@ from pycrictl.hosts.session import HostError, write
 if TYPE_CHECKING:
     from pycrictl.hosts.session import Process
 
-Start = Callable[[Sequence[str], Mapping[str, str], int | None], "Process"]
+Start = Callable[[Sequence[str], Sequence[str], int | None], "Process"]
 """Starts a command line of a host, with more variables and its standard input, if any."""
 
 
@@ -49,7 +49,7 @@ class OverHosts:
             kind = SourceKind.ARCHIVE
         words = [*self._words, *(["--follow-link"] if rules.follow else []), "--"]
         (start,) = self._starts.values()
-        with closing(start([*words, self._shown(path), "-"], {}, None)) as process:
+        with closing(start([*words, self._shown(path), "-"], (), None)) as process:
             end = _End(process, watch)
 
             def pieces() -> Generator[memoryview, None, None]:
@@ -76,7 +76,7 @@ class OverHosts:
 
     def _written(self, start: Start, archive: Archive, path: bytes, watch: Watch) -> Summary:
         is_single = archive.kind is not SourceKind.ARCHIVE
-        variables = {spec.SINGLE_VARIABLE: "1"} if is_single else {}
+        variables = [f"{spec.SINGLE_VARIABLE}=1"] if is_single else []
         words = [*self._words, "--", "-", self._shown(path)]
         there, here = os.pipe()
         with os.fdopen(there, "rb") as source, os.fdopen(here, "wb", 0) as pipe:

@@ -102,11 +102,11 @@ class _Command(NamedTuple):
     ssh: Ssh
     words: list[str]
     files: Sequence[tuple[int, str]] = ()
-    variables: Mapping[str, str] = {}
+    variables: Sequence[str] = ()
     input_from: int | None = None
     output_to: str = ""
 
-    def start(self, host: Host) -> dict[str, Any]:
+    def start(self, host: Host) -> session.Fields:
         """Return what a host is told to run, after it was sent the files."""
         start = session.start_message(self.env.program, host.label, self.words, self.env.environ)
         if self.files or self.variables:
@@ -114,24 +114,24 @@ class _Command(NamedTuple):
             start["files"] = [self.ssh.put(host, content.encode())]
         return start
 
-    def start_of_several(self, host: Host) -> dict[str, Any]:
+    def start_of_several(self, host: Host) -> session.Fields:
         """Return what one of several hosts is told: to write records."""
         env, start = self.env, self.start(host)
-        start["environ"]["COLUMNS"] = str(env.columns or 80)
-        start["terminals"] = [1] * env.stdout_is_terminal + [2] * env.stderr_is_terminal
-        start["records"] = os.urandom(32).hex()
+        start["environ"].append(f"COLUMNS={env.columns or 80}")
+        start["terminals"] = ["1"] * env.stdout_is_terminal + ["2"] * env.stderr_is_terminal
+        start["records"] = [os.urandom(32).hex()]
         if "events" in self.words:  # they do not end, and are lines
-            start["plain"] = True
+            start["plain"] = [""]
         return start
 
     def process(
-        self, host: Host, words: Sequence[str], variables: Mapping[str, str], stdin: int | None
+        self, host: Host, words: Sequence[str], variables: Sequence[str], stdin: int | None
     ) -> session.Process:
         """Start it with more words and without a terminal; the error names the host."""
         with _named(host):
             way = self.ssh.reach(host)
             start = self._replace(words=[*self.words, *words]).start(host)
-            start["environ"] |= variables
+            start["environ"] += variables
             return session.started(way, start, stdin)
 
 
@@ -285,7 +285,7 @@ def _with_files(command: _Command, travel: Travel, line: CommandLine, before: in
     """
     environ, source = command.env.environ, {"-"} & {*line.positionals[:-1]}
     command = command._replace(
-        variables={name: environ[name] for name in travel.variables if name in environ},
+        variables=[f"{n}={environ[n]}" for n in travel.variables if n in environ],
         input_from=0 if "*" in travel.reads or (_typed(line) | source) & {*travel.reads} else None,
     )
     names_files = travel.files or travel.options or travel.input or travel.output

@@ -10,7 +10,6 @@ archive of the folder.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import queue
@@ -27,7 +26,7 @@ from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from pycrictl import __version__
 from pycrictl.base.errors import ConfigError, PycrictlError, UsageError, reason_of
@@ -161,33 +160,32 @@ class Ssh:
             programs[machine] = Program(file.parent if is_folder else file, machine)
         return programs
 
-    def reach(self, host: Host) -> dict[str, Any]:
+    def reach(self, host: Host) -> session.Fields:
         """Return how commands are run there; sends the program if the host needs it."""
         socket = session.socket_of(self.environ, host.label)
         way = session.known_way(socket) if self.keeps else None
         way = way or self._new_way(host, socket)
-        return {**way, "sudo": True} if self.sudo else way
+        return {**way, "sudo": [""]} if self.sudo else way
 
-    def _new_way(self, host: Host, socket: str) -> dict[str, Any]:
+    def _new_way(self, host: Host, socket: str) -> session.Fields:
         with self._lock:  # digests are computed once
             programs = [f"{p.machine}:{p.name}:{p.digest}" for p in self._programs.values()]
         words = {"version": __version__, "programs": " ".join(programs)}
-        timeout_s = None if self.asks else self.timeout_s
-        machine, *path = self._answer(host, "find", words, timeout_s=timeout_s)
+        machine, *path = self._answer(host, "find", words)
         program = " ".join(path)
         if not path or not self.keeps:
             program = f"{self._send(host, machine)}/pycrictl"
         if not re.fullmatch(r"/[\w./+@=,-]+", program, re.ASCII):
             raise HostError(f"the program there has an unusable name: {escape(program)}")
-        way: dict[str, Any] = {"socket": socket, "ssh": self._options(host), "name": host.name}
-        way["program"] = program
+        way = {"socket": [socket], "ssh": self._options(host), "name": [host.name]}
         if not self.keeps:
             scratch = str(Path(program).parent.parent)
             program = f"env XDG_CACHE_HOME={scratch}/cache {program}"
-            return {**way, "program": program, "scratch": [scratch]}
+            return {**way, "program": [program], "scratch": [scratch]}
+        way["program"] = [program]
         with suppress(OSError):
-            way["inode"] = os.lstat(socket).st_ino
-            Path(f"{socket}.way").write_text(json.dumps(way))
+            way["inode"] = [str(os.lstat(socket).st_ino)]
+            Path(f"{socket}.way").write_bytes(session.pack(way))
         return way
 
     def put(self, host: Host, content: bytes) -> str:
@@ -204,18 +202,13 @@ class Ssh:
         return words + (["-l", host.user] if host.user else [])
 
     def _answer(
-        self,
-        host: Host,
-        action: str,
-        variables: Mapping[str, str],
-        stdin: IO[bytes] | None = None,
-        *,
-        timeout_s: float | None = None,
+        self, host: Host, action: str, variables: Mapping[str, str], stdin: IO[bytes] | None = None
     ) -> list[str]:
         """Return the words that the script for first contact answers."""
         lines = [line for line in _SCRIPT.read_text().splitlines() if not line.startswith("#")]
         values = [f'{name}="{value}";' for name, value in {"action": action, **variables}.items()]
         script = " ".join([*values, *map(str.strip, lines)])
+        timeout_s = self.timeout_s if action == "find" and not self.asks else None
         asks = f"-oBatchMode={'no' if self.asks else 'yes'}"
         words = [*self._options(host), asks, "-T", "--", host.name, f"sh -c '{script}'"]
         try:
@@ -256,7 +249,7 @@ class Ssh:
     def events(
         self,
         hosts: Sequence[Host],
-        start: Callable[[Host], Mapping[str, Any]],
+        start: Callable[[Host], session.Fields],
         most: int,
         *,
         stdin: str = os.devnull,
@@ -283,7 +276,7 @@ class Ssh:
                     with Path(stdin).open("rb") as file:  # each host reads at a place of its own
                         process = started(way, told, file.fileno())
                     with closing(process):
-                        for event in received(process.pieces(), told["records"].encode()):
+                        for event in received(process.pieces(), told["records"][0].encode()):
                             arrived.put((host.label, event))
                     end = End(process.result(), "")
                 except (HostError, PycrictlError) as exc:

@@ -8,7 +8,6 @@ then gets SIGHUP and, 0.5 s later, SIGKILL.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -16,12 +15,12 @@ import struct
 import sys
 from contextlib import suppress
 
-from pycrictl.hosts.session import CREDENTIALS, HOST_VARIABLE, MARK, SENT_VARIABLES, STOPPED
+from pycrictl.hosts.session import CREDENTIALS, HOST_VARIABLE, MARK, SENT_VARIABLES, STOPPED, unpack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any, NoReturn
+    from typing import NoReturn
 
 _IGNORED = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGTTOU, signal.SIGPIPE)
 """They end the command, which this process outlives to clean up."""
@@ -34,7 +33,7 @@ def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
         run: runs the command line in ``sys.argv``, in a child process.
         words: the start in hex, and SSH_CONNECTION: the client's and the host's address and port.
     """
-    start, connection = json.loads(bytes.fromhex(words[0])), words[1]
+    start, connection = unpack(bytes.fromhex(words[0])), words[1]
     has_terminal = os.isatty(0) and os.isatty(1)
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
@@ -52,7 +51,7 @@ def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
                 os.tcsetpgrp(0, os.getpid())
         _become(start, run)
     code = os.waitstatus_to_exitcode(_watched(pid, connection))
-    for folder in (*start.get("files", ()), *start["scratch"]):
+    for folder in (*start.get("files", ()), *start.get("scratch", ())):
         import shutil
 
         shutil.rmtree(folder, ignore_errors=True)
@@ -120,33 +119,35 @@ def _signal(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
-def _become(start: dict[str, Any], run: Callable[[], NoReturn]) -> NoReturn:
+def _become(start: dict[str, list[str]], run: Callable[[], NoReturn]) -> NoReturn:
     """Turn this process into the command."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN if number == signal.SIGPIPE else signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
     for name in (*SENT_VARIABLES, *CREDENTIALS, HOST_VARIABLE):
         os.environ.pop(name, None)
-    os.environ |= {**start["environ"], "PYCRICTL_ON_HOST": start["host"]}
+    os.environ |= dict(pair.split("=", 1) for pair in start.get("environ", ()))
+    os.environ["PYCRICTL_ON_HOST"] = start["host"][0]
     sys.argv = start["argv"]
-    terminals, word = start.get("terminals", ()), start.get("records")
-    if terminals or word:
+    terminals, words = start.get("terminals", ()), start.get("records", ())
+    if terminals or words:
         from pycrictl.show.records import Records, ToldStream
 
-        sys.stderr = ToldStream(2, is_terminal=2 in terminals)
-        sys.stdout = ToldStream(1, is_terminal=1 in terminals)
-        if word and "plain" not in start:
-            sys.stdout = Records(word, is_terminal=1 in terminals)
+        sys.stderr = ToldStream(2, is_terminal="2" in terminals)
+        sys.stdout = ToldStream(1, is_terminal="1" in terminals)
+        if words and "plain" not in start:
+            sys.stdout = Records(*words, is_terminal="1" in terminals)
     run()
 
 
-def _write_files(start: dict[str, Any]) -> None:
+def _write_files(start: dict[str, list[str]]) -> None:
     """Write the client's files beside what they came in, and name them in the command line."""
+    import json
     from pathlib import Path
 
     (scratch,) = start["files"]
     sent = json.loads(Path(scratch, "sent").read_bytes())
-    start["environ"] |= sent["environ"]
+    start.setdefault("environ", []).extend(sent["environ"])
     for place, text in sent["files"]:
         path = Path(scratch, f"{place}", Path(start["argv"][1 + place]).name)
         path.parent.mkdir()

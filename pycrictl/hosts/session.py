@@ -5,8 +5,6 @@ Imports nothing that costs time: ``run_kept`` comes before the program's own mod
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import select
 import signal
@@ -18,6 +16,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
+
+    Fields = dict[str, list[str]]
+    """Names with any number of texts."""
 
 COMMAND_VARIABLE = "PYCRICTL_SSH_COMMAND"
 HOST_VARIABLE = "PYCRICTL_HOST"
@@ -57,6 +58,8 @@ def socket_of(environ: Mapping[str, str], label: str) -> str:
 
     128 bits of a digest, so that no two hosts share one; the path of a socket has 107 bytes.
     """
+    import hashlib  # the host's end needs none of it
+
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     folder = f"{runtime}/pycrictl" if runtime else f"/tmp/pycrictl-ssh-{os.geteuid()}"
     key = f"{environ.get(COMMAND_VARIABLE, '')}\0{label}".encode(errors="surrogateescape")
@@ -69,7 +72,21 @@ def is_private(folder: str) -> bool:
     return status.st_uid == os.geteuid() and status.st_mode & 0o170077 == 0o040000
 
 
-def known_way(socket: str) -> dict[str, Any] | None:
+def pack(fields: Fields) -> bytes:
+    """Return fields as bytes; JSON would take time to load."""
+    lines = [f"{name}={text}" for name, texts in fields.items() for text in texts]
+    return "\0".join(lines).encode(errors="surrogateescape")
+
+
+def unpack(content: bytes) -> Fields:
+    fields: Fields = {}
+    for line in content.decode(errors="surrogateescape").split("\0"):
+        name, _, text = line.partition("=")
+        fields.setdefault(name, []).append(text)
+    return fields
+
+
+def known_way(socket: str) -> Fields | None:
     """Return how commands are run on a host, if its control connection is kept.
 
     ``ssh`` are the words of ssh with its options, ``name`` is its destination, ``program`` runs the
@@ -78,24 +95,24 @@ def known_way(socket: str) -> dict[str, Any] | None:
     """
     try:
         with open(f"{socket}.way", "rb") as file:
-            way: dict[str, Any] = json.load(file)
-        is_kept = way["inode"] == os.lstat(socket).st_ino
+            way = unpack(file.read())
+        is_kept = way.get("inode") == [str(os.lstat(socket).st_ino)]
         return way if is_kept and is_private(os.path.dirname(socket)) else None
-    except (OSError, ValueError):
+    except OSError:
         return None
 
 
 def start_message(
     program: str, label: str, argv: Sequence[str], environ: Mapping[str, str]
-) -> dict[str, Any]:
+) -> Fields:
     """Return what the host's end is told to run.
 
     More fields: ``files``, the folder there with what else travels; ``terminals``, the descriptors
     of the client's standard output and error that are; ``records``, a secret word in front of
     records of output, unless ``plain`` is there.
     """
-    sent = {name: environ[name] for name in SENT_VARIABLES if name in environ}
-    return {"argv": [program, *argv], "host": label, "environ": sent}
+    sent = [f"{name}={environ[name]}" for name in SENT_VARIABLES if name in environ]
+    return {"argv": [program, *argv], "host": [label], "environ": sent}
 
 
 def run_kept(argv: Sequence[str]) -> int | None:
@@ -128,12 +145,7 @@ def run_kept(argv: Sequence[str]) -> int | None:
 
 
 def run(
-    way: Mapping[str, Any],
-    start: dict[str, Any],
-    *,
-    is_terminal: bool,
-    stdin: int | None = None,
-    stdout: int = 1,
+    way: Fields, start: Fields, *, is_terminal: bool, stdin: int | None = None, stdout: int = 1
 ) -> int:
     """Run a command on a host as if it ran here; return its exit status.
 
@@ -146,8 +158,8 @@ def run(
     """
     if terminals := [fd for fd in (stdout, 2) if not is_terminal and os.isatty(fd)]:
         size = os.get_terminal_size(terminals[0])
-        start["environ"] |= {"COLUMNS": str(size.columns), "LINES": str(size.lines)}
-        start["terminals"] = terminals
+        start["environ"] += [f"COLUMNS={size.columns}", f"LINES={size.lines}"]
+        start["terminals"] = [str(number) for number in terminals]
     with closing(started(way, start, stdin, is_terminal=is_terminal)) as process:
         if is_terminal:
             _share_terminal(process)
@@ -158,20 +170,16 @@ def run(
 
 
 def started(
-    way: Mapping[str, Any],
-    start: Mapping[str, Any],
-    stdin: int | None = None,
-    *,
-    is_terminal: bool = False,
+    way: Fields, start: Fields, stdin: int | None = None, *, is_terminal: bool = False
 ) -> Process:
     """Start a command; what it is told is an argument, in hex for shells of any kind."""
     sudo = "" if "sudo" not in way else "sudo -- " if is_terminal else "sudo -n -- "
-    told = json.dumps({**start, "scratch": way.get("scratch", [])}).encode().hex()
+    told = pack({**start, "scratch": way.get("scratch", [])}).hex()
     # sudo passes on no variables.
-    command = f'{sudo}{way["program"]} __host {told} "$SSH_CONNECTION"'
+    command = f'{sudo}{way["program"][0]} __host {told} "$SSH_CONNECTION"'
     flags = ["-tt", "-o", "LogLevel=ERROR"] if is_terminal else ["-T", "-o", "BatchMode=yes"]
-    words = [*way["ssh"], *flags, "--", way["name"], command]
-    process = Process(words, stdin, socket=way["socket"], is_terminal=is_terminal)
+    words = [*way["ssh"], *flags, "--", *way["name"], command]
+    process = Process(words, stdin, socket=way["socket"][0], is_terminal=is_terminal)
     if is_terminal and sudo:
         process.before.clear()  # it may ask for a password
     return process
@@ -193,12 +201,7 @@ class Process:
     """
 
     def __init__(
-        self,
-        words: list[str],
-        stdin: int | None = None,
-        *,
-        socket: str = "",
-        is_terminal: bool = False,
+        self, words: list[str], stdin: int | None, *, socket: str = "", is_terminal: bool = False
     ) -> None:
         self._socket, self._status = socket, -1
         self._control, terminal = os.openpty() if socket else (-1, -1)

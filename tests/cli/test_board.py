@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from pycrictl.cli.board import (
-    Board,
     BoardRow,
     State,
     lines_of,
-    lost_row,
     ordered,
-    rows_in,
     rows_of,
 )
 from pycrictl.diagnosis.facts import Image, PodFacts, Source
 from pycrictl.diagnosis.pod import Report
 from pycrictl.kube.pods import Pod
-from pycrictl.pulls.state import PullState, Sums
 from pycrictl.show.displays.phrases import width
 from tests.support.boards import (
     BOARD,
@@ -125,24 +120,3 @@ def test_names_cannot_control_the_terminal() -> None:
     text = "".join(lines_of(replace(BOARD, rows=(evil,)), 80))
     assert "\x1b" not in text
     assert "\x07" not in text
-
-
-def test_rows_of_another_host_are_those_that_it_shows() -> None:
-    """Without the numbers of pulls, which its words have."""
-    row = BoardRow(
-        "ns/p", "main", "1" * 64, "a:1", State.PULLING, "pulling", "25 %, 1 of 4 B",
-        severity_key=(-3, -5),
-    )  # fmt: skip
-    pull = PullState(image="a:1", sums=Sums(progress=1, total=4, count=1))
-    board = Board("n1", "containerd", 1.0, pods=1, rows=(replace(row, pull=pull),))
-    (found,) = rows_in(json.loads(json.dumps(board.document())), "h1")
-    assert found == replace(row, node="h1")
-    assert list(lines_of(replace(board, rows=(found,)), 80))[2:] == [
-        "  h1 ns/p  main  pulling   25 %, 1 of 4 B"
-    ]
-
-
-def test_a_lost_host_is_before_all_others() -> None:
-    sick = BoardRow("ns/p", "", "", "", State.SICK, "crashing", severity_key=(-9, -9))
-    rows = ordered([sick, lost_row("h1", "it is gone")])
-    assert [row.name for row in rows] == ["h1", "ns/p"]

@@ -179,17 +179,23 @@ def test_an_archive_of_the_folder_can_be_sent(fresh: Hosts, runtime: str) -> Non
     assert names == ["lib/deep/module", "pycrictl"]
 
 
-def test_without_a_program_the_file_of_the_release_is_named(fresh: Hosts, runtime: str) -> None:
-    add(fresh, runtime)
+def test_for_another_machine_the_file_of_the_release_is_named_or_sent(
+    fresh: Hosts, runtime: str
+) -> None:
+    host = add(fresh, runtime, variables=tool(fresh, "uname", "echo aarch64"))
     done = fresh.run("-H", "h", "version", program="")
-    file = f"pycrictl-{__version__}-linux-{os.uname().machine}.bin"
+    file = f"pycrictl-{__version__}-linux-aarch64.bin"
     assert done.stderr.startswith(f"pycrictl: h: it has no pycrictl {__version__}")
     assert f"hint: put {file} of https://" in done.stderr
     programs = Path(fresh.environ["HOME"], ".cache/pycrictl/programs")
     programs.mkdir(parents=True)
-    shutil.copy(fresh.program, programs / file)
+    shutil.copy(fresh.program, programs)  # for this machine
+    (programs / file).write_text(f"{fresh.program.read_text()}# other\n")
     done = fresh.run("-H", "h", "version", program="")
     assert (done.stdout, done.stderr) == (TABLE, "")
+    (folder,) = kept(host)
+    assert folder.name.startswith(f"{__version__}-aarch64-")
+    assert (folder / "pycrictl").read_text().endswith("# other\n")
 
 
 @pytest.mark.parametrize(
@@ -251,20 +257,6 @@ def test_a_host_without_tar_says_so(fresh: Hosts, runtime: str) -> None:
 def test_a_host_with_musl_needs_another_program(fresh: Hosts, runtime: str) -> None:
     add(fresh, runtime, variables=tool(fresh, "ldd", "echo 'musl libc (x86_64)'"))
     assert "none to send\nhint: it has musl, for which there is no such file" in refusal(fresh)
-
-
-def test_the_program_for_another_machine_is_sent(fresh: Hosts, runtime: str) -> None:
-    host = add(fresh, runtime, variables=tool(fresh, "uname", "echo aarch64"))
-    programs = Path(fresh.environ["HOME"], ".cache/pycrictl/programs")
-    programs.mkdir(parents=True)
-    for machine in ("aarch64", os.uname().machine):
-        file = programs / f"pycrictl-{__version__}-linux-{machine}.bin"
-        file.write_text(f"{fresh.program.read_text()}# for {machine}\n")
-    done = fresh.run("-H", "h", "version", program="")
-    assert (done.stdout, done.stderr) == (TABLE, "")
-    (folder,) = kept(host)
-    assert folder.name.startswith(f"{__version__}-aarch64-")
-    assert (folder / "pycrictl").read_text().endswith("# for aarch64\n")
 
 
 def test_a_standalone_program_sends_itself(fresh: Hosts, runtime: str) -> None:
@@ -338,13 +330,6 @@ def test_another_user_with_sudo(fresh: Hosts, runtime: str) -> None:
     assert kept(fresh.hosts["h"]) == []
 
 
-def test_sudo_that_needs_a_password_says_so(fresh: Hosts, runtime: str) -> None:
-    add_admin(fresh, runtime, "ALL")
-    done = fresh.run("--sudo", "-H", "admin@h", "version")
-    assert done.returncode == 1
-    assert done.stderr == "pycrictl: admin@h: sudo: a password is required\n"
-
-
 def test_sudos_password_is_asked_for_on_the_terminal(fresh: Hosts, runtime: str) -> None:
     words = ["openssl", "passwd", "-6", "a \\\\ secret"]
     hashed = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
@@ -352,6 +337,11 @@ def test_sudos_password_is_asked_for_on_the_terminal(fresh: Hosts, runtime: str)
     # The file itself is mounted, so it has to stay the same one.
     setup = f"(echo '{rule}'; cat /etc/shadow) > $1/x; cat $1/x > /etc/shadow"
     add_admin(fresh, runtime, "ALL", setup=setup)
+    done = fresh.run("--sudo", "-H", "admin@h", "version")  # without a terminal
+    assert (done.stderr, done.returncode) == (
+        "pycrictl: admin@h: sudo: a password is required\n",
+        1,
+    )
     with Shell(
         fresh.environ, fresh.words("--sudo", "-H", "admin@h", "-r", f"unix://{runtime}")
     ) as shell:

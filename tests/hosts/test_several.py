@@ -33,11 +33,12 @@ MOST_BYTES = 60 * 1024 * 1024
 
 _HOSTILE = """\
 #!/usr/bin/python3 -IS
-import json, os, sys
+import os, sys
 if sys.argv[1:] == ["--version"]:
     print("pycrictl version {version}")
     sys.exit()
-word = json.loads(bytes.fromhex(sys.argv[2])).get("records", "").encode()
+start = bytes.fromhex(sys.argv[2]).split(bytes(1))
+word = b"".join(line[8:] for line in start if line.startswith(b"records="))
 def write(data):
     while data:
         data = data[os.write(1, data):]
@@ -89,11 +90,6 @@ def test_documents_are_one_object_by_host(both: Hosts) -> None:
     assert [one["metadata"]["name"] for one in found["n2"]["containers"]] == ["web", "db9", "db10"]
     done = both.run("-H", "n[1-2]", "ps", "-o", "yaml")
     assert done.stdout.startswith("n1:\n  containers:\n")
-
-
-def test_ids_follow_their_host(both: Hosts) -> None:
-    done = both.run("-H", "n1,n2", "ps", "-q", "--name", "web")
-    assert done.stdout == f"n1 {'1' * 64}\nn2 {'1' * 64}\n"
 
 
 def test_other_output_is_lines_behind_their_host(both: Hosts, fake: FakeServer) -> None:
@@ -202,27 +198,12 @@ def test_top_shows_hosts_that_are_lost_and_come_back(troubled: Hosts) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["exec", "-it", "web", "sh"],
-        ["attach", "web"],
-        ["debug", "web"],
-        ["save", "x"],
-        ["ps", "-w"],
-    ],
+    "line", ["exec -it web sh", "attach web", "debug web", "save x", "ps -w", "ps -aw"]
 )
-def test_what_needs_one_host_says_so(both: Hosts, words: list[str]) -> None:
-    done = both.run("-H", "n1,n2", *words)
+def test_what_needs_one_host_says_so(both: Hosts, line: str) -> None:
+    done = both.run("-H", "n1,n2", *line.split())
     assert done.returncode == 1
     assert done.stderr.splitlines()[0].endswith("takes one host")
-
-
-def test_standard_input_goes_to_all_hosts(both: Hosts, fake: FakeServer) -> None:
-    fake.offer("PullImage", cri_pb2.PullImageResponse(image_ref="r"))
-    fake.offer("ImageStatus", cri_pb2.ImageStatusResponse())
-    fake.offer("ListImages", cri_pb2.ListImagesResponse())
-    done = both.run("-H", "n1,n2", "pull", "--from=-", stdin="a:1\n")
-    assert [row[:2] for row in rows(done.stdout)[1:]] == [["n1", "a:1"], ["n2", "a:1"]]
 
 
 @pytest.mark.parametrize("words", [["logs", "web"], ["logs", "-t", "web"], ["logs", "-f", "web"]])

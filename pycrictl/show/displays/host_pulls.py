@@ -13,7 +13,7 @@ from pycrictl.pulls.state import Sums, View
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.meters import Meter, Meters, sentence, total_line
 from pycrictl.show.displays.outlet import BAR_INTERVAL_S, HEARTBEAT_S, Lines, Objects
-from pycrictl.show.render import painted
+from pycrictl.show.render import Tone, painted
 
 if TYPE_CHECKING:
     from pycrictl.base.environ import Environment
@@ -87,33 +87,28 @@ class HostPulls:
     def close(self) -> None:
         """Replace bars by the last line of each host."""
         if self._meters is not None:
-            last = [
-                (host, pulls) for host, pulls in self._hosts.items() if pulls.took_s is not None
-            ]
-            self._meters.replace(
-                painted(self._label(host) + pulls.end, "bad" if pulls.failure else "")
-                for host, pulls in last
-            )
+            ended = [host for host, pulls in self._hosts.items() if pulls.took_s is not None]
+            self._meters.replace(painted(*self._last(host)) for host in ended)
+
+    def _last(self, host: str) -> tuple[str, Tone]:
+        pulls = self._hosts[host]
+        return self._label(host) + pulls.end, "bad" if pulls.failure else ""
 
     def _of_hosts(self, width: int, most: int) -> list[Meter | str]:
         """Return lines for as many hosts as fit: those that are not done, then failed ones."""
-        order = sorted(
-            self._hosts.items(), key=lambda pair: (pair[1].took_s is not None, not pair[1].failure)
-        )
+        hosts = self._hosts
+        running = [host for host in hosts if hosts[host].took_s is None]
+        order = running + sorted({*hosts} - {*running}, key=lambda host: not hosts[host].failure)
         shown = order[: most if len(order) <= most else max(most - 1, 0)]
         lines: list[Meter | str] = []
-        for host, pulls in self._hosts.items():
-            if (host, pulls) not in shown:
-                continue
-            label = self._label(host)
-            if pulls.took_s is not None:
-                text = phrases.cut(label + pulls.end, width)
-                lines.append(painted(text, "bad" if pulls.failure else "quiet"))
+        for host in filter(shown.__contains__, hosts):
+            if hosts[host].took_s is None:
+                words = hosts[host].words
+                lines.append(total_line(self._label(host).rstrip(), hosts[host].sums, words, width))
             else:
-                lines.append(total_line(label.rstrip(), pulls.sums, pulls.words, width))
-        if most and len(shown) < len(order):
-            lines.append(f"… {len(order) - len(shown)} more")
-        return lines
+                text, tone = self._last(host)
+                lines.append(painted(phrases.cut(text, width), tone or "quiet"))
+        return [*lines, f"… {len(order) - len(shown)} more"] if len(shown) < len(order) else lines
 
     def _label(self, host: str) -> str:
         return f"{phrases.fill(host, self._width)}  "
