@@ -23,7 +23,7 @@ from pycrictl.node.kubelet import (
 from pycrictl.proxy.admin import Call
 from pycrictl.proxy.copies.copy_service import CopyService
 from pycrictl.proxy.handover import HandOver
-from pycrictl.proxy.pulls.pull_calls import Policy, PullCall, QueuedPull
+from pycrictl.proxy.pulls.pull_calls import PullCall, QueuedPull
 from pycrictl.proxy.pulls.pull_image import PullLimiter
 from pycrictl.proxy.pulls.queue import PullQueue, expected_starts
 from pycrictl.proxy.settings import ProxySettings
@@ -129,7 +129,6 @@ def status_document(
     def running(pull: QueuedPull) -> dict[str, Any]:
         return {
             **row(pull, pull.started),
-            "asked": moment(pull.leader.asked),
             **running_fields(seen(pull.reference)),
             "attempt": pull.leader.attempt,
             "joined": len(pull.calls) - 1,
@@ -148,7 +147,6 @@ def status_document(
             "startsIn": duration(expected[place - 1]),
             "joined": len(pull.calls) - 1,
             "nextTry": moment(pull.next_try),
-            "triesLeft": queue.retries - pull.tries if queue.policy is Policy.RETRY else 0,
         }
 
     def joined(call: PullCall) -> dict[str, Any]:

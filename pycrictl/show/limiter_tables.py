@@ -74,7 +74,7 @@ def _waiting(pull: Mapping[str, Any]) -> tuple[str, ...]:
     if pull["behindPod"]:
         behind += f" ({pull['behindPod']})"
     if pull["nextTry"]:
-        behind = f"tries again at {pull['nextTry']}, {pull['triesLeft']} left"
+        behind = f"tries again at {pull['nextTry']}"
     keys = ("image", "pod", "elapsed", "place", "startsIn")
     return _cells(*(pull[key] for key in keys), behind, pull["joined"])
 

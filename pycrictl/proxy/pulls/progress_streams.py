@@ -55,7 +55,6 @@ class PullProgress:
     """The call, and the streams behind its URLs.
 
     Attributes:
-        heartbeat_s: the longest pause in a stream, which then repeats its last report.
         pace_s: the shortest time between two batches of reports.
         settle_s: the minimum time that a new stream stays open, since the pod's next pull may be
             about to begin.
@@ -66,7 +65,6 @@ class PullProgress:
     layers: LayerPoller
     notifier: Notifier
     tokens: Tokens
-    heartbeat_s: float = 10.0
     pace_s: float = 0.2
     settle_s: float = ATTEMPT_GAP_S
 
@@ -91,7 +89,7 @@ class PullProgress:
     async def follow(self, target: PullTarget) -> AsyncGenerator[list[str], None]:
         """Yield messages in batches until nothing is left to pull; the first has everything."""
         writer = MessageWriter()
-        opened_at = sent_at = self._loop.time()
+        opened_at = self._loop.time()
         offset_s = time.time() - opened_at
         layers, queue = self.layers, self.queue
         starts = partial(expected_starts, queue, layers.seen)
@@ -104,11 +102,8 @@ class PullProgress:
                 if not batch and not writer.last:
                     batch = [NOTHING]  # at once, so that a reader need not wait for the end
                     writer.last = NOTHING
-                elif not batch and now - sent_at >= self.heartbeat_s:
-                    batch = [writer.last]
                 if batch:
                     yield batch
-                    sent_at = self._loop.time()
                 if until is not None and max(until, opened_at + self.settle_s) <= now:
                     return
                 await asyncio.sleep(self.pace_s)

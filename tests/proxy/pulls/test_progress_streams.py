@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,27 +10,20 @@ from typing import Any
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base.servicelog import Log
-from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress_streams import (
     ABANDONED,
     LINGER_S,
-    Notifier,
-    PullProgress,
     Reporter,
 )
 from pycrictl.proxy.pulls.pull_calls import (
     ATTEMPT_GAP_S,
     CallState,
     Policy,
-    PullCall,
     PullKey,
     QueuedPull,
 )
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.runtime_lookup import PodKey, PullTarget, RuntimeLookup
-from pycrictl.proxy.serve.stream_server import Tokens
-from pycrictl.proxy.upstream import Upstream
+from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
 from pycrictl.pulls.messages import MessageReader
 from pycrictl.pulls.sources.stream_watch import follow
 from pycrictl.pulls.state import LayerState, Phase, PullState
@@ -107,44 +98,6 @@ def test_whole_images_and_no_invented_number(fake: FakeServer, start: Start) -> 
             ("a/first:1", "downloading"),
             ("a/first:1", "done"),
         ]
-
-
-def followed(fake: FakeServer, count: int, heartbeat_s: float = 10.0) -> list[list[str]]:
-    """Return the first batches about a pull that waits."""
-
-    async def run() -> list[list[str]]:
-        notifier, queue = Notifier(), PullQueue(1)
-        book = queue.book
-        layers = LayerPoller(fake.path, log=Log("pycrictl.proxy.test"), on_poll=notifier.notify)
-        progress = PullProgress(
-            RuntimeLookup(Upstream(fake.path)),
-            queue,
-            layers,
-            notifier=notifier,
-            tokens=Tokens(),
-            heartbeat_s=heartbeat_s,
-        )
-        target = PullTarget(PodKey("default", "web", "u1"))
-        book.line.append(QueuedPull(1, PullKey("a"), takes_slot=True, reference="a"))
-        book.begin(PullCall(1, book.line[0], target.pod, "a", "a", 0.0), now=0.0)
-        found = []
-        async with contextlib.aclosing(progress.follow(target)) as batches:
-            async for batch in batches:
-                found.append(batch)
-                if len(found) == count:
-                    break
-        await layers.close()
-        return found
-
-    return asyncio.run(run())
-
-
-def test_a_heartbeat_repeats_the_last_record(fake: FakeServer) -> None:
-    batches = followed(fake, 3, heartbeat_s=0.5)
-    assert batches == [batches[0]] * 3
-    (message,) = batches[0]
-    fields = {"image": "a", "progress": 0, "total": 0, "phase": "waiting", "queue_position": 1}
-    assert json.loads(message) == fields
 
 
 # The reports of a stream; a real queue fills the book, as in the proxy
