@@ -13,7 +13,7 @@ import typer
 from pycrictl.base import config, noderoot
 from pycrictl.base.errors import ExitCode, PycrictlError
 from pycrictl.base.units import escape
-from pycrictl.show.render import Screen, colours_are_wanted
+from pycrictl.show.render import colours_are_wanted
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -78,10 +78,10 @@ class AppContext:
 
         return choose(mode, self.env, stdout=stdout, has_log=self.config.debug)
 
-    def screen(self) -> Screen | None:
-        if self.persona.is_crictl or not (columns := self.env.columns):
-            return None
-        return Screen(columns, self.is_coloured)
+    @property
+    def columns(self) -> int:
+        """Columns of the terminal that tables must fit; 0 if they need not."""
+        return 0 if self.persona.is_crictl else self.env.columns
 
     @property
     def is_coloured(self) -> bool:

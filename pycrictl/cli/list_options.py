@@ -29,14 +29,13 @@ STATS_PAUSE_S: Final = 0.5
 """Pause between two measurements with --watch, in addition to their own duration."""
 
 
-def sort_by(columns: Sequence[Column], example: str, *others: str, help: str = "") -> Any:
+def sort_by(columns: Sequence[Column], example: str) -> Any:
     paths = sort_paths(columns)
-    known = [heading for heading in (*paths, *others) if " " not in heading]
+    known = [heading for heading in paths if " " not in heading]
     return typer.Option(
         "--sort-by",
         metavar="COLUMN",
-        help=help
-        or f"Sort by a column, such as {example}, or a field, {paths[example]}; with -, "
+        help=f"Sort by a column, such as {example}, or a field, {paths[example]}; with -, "
         "descending.",
         autocompletion=complete.words(*known),
     )
@@ -171,7 +170,6 @@ OfImage = Annotated[
         help="Only those created from this image.",
     ),
 ]
-NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Omit the header line.")]
 ImageFilters = Annotated[
     list[str] | None,
     typer.Option(
@@ -193,7 +191,7 @@ NoKube = Annotated[bool, typer.Option("--no-kube", help="Do not query the API se
 class ListForm:
     """The options about how ``ps``, ``pods`` and ``images`` show a list."""
 
-    no_headers: NoHeaders = False
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Omit the header line.")] = False
     no_trunc: Annotated[bool, typer.Option("--no-trunc", help="Show full IDs and digests.")] = False
     output: ListOutput = "table"
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print IDs only.")] = False
@@ -225,7 +223,7 @@ class ListForm:
         """Show a list, once or until Ctrl-C. As in crictl, an empty one is not a failure."""
 
         def write(listed: Sequence[Message], out: TextIO) -> None:
-            chosen.write(listed, views, out, None if self.no_trunc else app.screen())
+            chosen.write(listed, views, out, 0 if self.no_trunc else app.columns)
 
         if self.watch:
             with app.until_interrupted() as viewer:

@@ -23,7 +23,6 @@ T = TypeVar("T")
 DOCUMENT_FORMATS: Final = ("json", "yaml", "go-template", "jsonpath=…")
 INSPECT_FORMATS: Final = (*DOCUMENT_FORMATS, "table")
 METRICS_FORMATS: Final = ("json", "yaml", "jsonpath=…")
-STATS_FORMATS: Final = ("json", "yaml", "table", "jsonpath=…", "custom-columns=…")
 LIST_FORMATS: Final = ("json", "yaml", "table", "wide", "jsonpath=…", "custom-columns=…")
 
 
@@ -140,11 +139,11 @@ class ListFormat(Format):
         items: Sequence[Any],
         views: Views | None,
         out: TextIO,
-        screen: render.Screen | None = None,
+        columns: int = 0,
     ) -> None:
         """Write objects, sorted if requested.
 
-        Documents need no ``views``; ``screen`` is the terminal that a table must fit, if any.
+        Documents need no ``views``; ``columns`` are those of the terminal that a table must fit.
         """
         is_for_people = self.is_table or self._kind in ("ids", "blocks")
         documents: list[Document] = []
@@ -164,9 +163,9 @@ class ListFormat(Format):
             raise AssertionError("there is no table")
         elif self._kind == "blocks":
             render.write_blocks(map(views.block, items), out)
-        elif screen is not None and not self.is_wide:
+        elif columns and not self.is_wide:
             table = self._ordered(views.table(items, "screen"), documents)
-            render.write_fitted(table, out, screen, header=self._header)
+            render.write_fitted(table, out, columns, header=self._header)
         else:
             table = self._ordered(views.table(items, "wide" if self.is_wide else ""), documents)
             render.write_table(table, out, header=self._header)

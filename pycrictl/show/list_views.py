@@ -6,7 +6,7 @@ Headings, order, truncation and wording are crictl's. ``render`` escapes the tex
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pycrictl._proto import cri_pb2
-    from pycrictl.show.render import Tone
 
 NONE: Final = "<none>"
 UNKNOWN: Final = "unknown"
@@ -60,7 +59,6 @@ class Known:
         pods: by pod ID, for containers whose labels do not name their pod.
         addresses: the addresses of pods, by pod ID.
         nothing: what is shown for a container that has not ended.
-        used: the IDs of images in use, None if unknown.
     """
 
     now: float
@@ -70,7 +68,6 @@ class Known:
     pods: Mapping[str, cri_pb2.PodSandboxMetadata] = field(default_factory=dict)
     addresses: Mapping[str, str] = field(default_factory=dict)
     nothing: str = NONE
-    used: Collection[str] | None = None
 
     def short(self, identifier: str) -> str:
         if self.no_trunc:
@@ -125,12 +122,6 @@ IMAGES: Final = (
     Column("SIZE", ".size", lambda row, _: format_size(row.image.size, 3)),
     Column("PINNED", ".pinned", lambda row, _: _is(row.image.pinned), "pinned"),
     Column("USER", ".username", lambda row, _: _user(row.image), "wide"),
-    Column(
-        "IN USE",
-        "",
-        lambda row, known: UNKNOWN if known.used is None else _is(row.image.id in known.used),
-        "wide",
-    ),
 )
 
 
@@ -223,11 +214,6 @@ CONTAINERS_ON_SCREEN: Final = reordered(
     ],
     "NAME", "STATE", "EXIT", "REASON", "RESTARTS", "POD", "NAMESPACE", "CREATED",
 )  # fmt: skip
-
-
-def container_tone(container: cri_pb2.Container, known: Known) -> Tone:
-    exit_code, _ = known.ends.get(container.id, ("", ""))
-    return "" if not exit_code else "quiet" if exit_code == "0" else "bad"
 
 
 def container_block(container: cri_pb2.Container, known: Known) -> Block:
@@ -341,32 +327,24 @@ class StatsRow(NamedTuple):
 
 
 CONTAINER_STATS: Final = (
-    Column("CONTAINER", ".attributes.id", lambda row, _: row.stats.attributes.id[:SHORT_ID_CHARS]),
-    Column("NAME", ".attributes.metadata.name", lambda row, _: row.stats.attributes.metadata.name),
+    Column("CONTAINER", "", lambda row, _: row.stats.attributes.id[:SHORT_ID_CHARS]),
+    Column("NAME", "", lambda row, _: row.stats.attributes.metadata.name),
     Column("CPU %", "", lambda row, _: row.cpu),
-    Column("MEM", ".memory.workingSetBytes.value", lambda row, _: row.memory),
-    Column(
-        "DISK",
-        ".writableLayer.usedBytes.value",
-        lambda row, _: format_size(row.stats.writable_layer.used_bytes.value, SIZE_DIGITS),
-    ),
-    Column(
-        "INODES",
-        ".writableLayer.inodesUsed.value",
-        lambda row, _: str(row.stats.writable_layer.inodes_used.value),
-    ),
-    Column(
-        "SWAP",
-        ".swap.swapUsageBytes.value",
-        lambda row, _: format_size(row.stats.swap.swap_usage_bytes.value, SIZE_DIGITS),
-    ),
+    Column("MEM", "", lambda row, _: row.memory),
+    Column("DISK", "", lambda row, _: _size(row.stats.writable_layer.used_bytes.value)),
+    Column("INODES", "", lambda row, _: str(row.stats.writable_layer.inodes_used.value)),
+    Column("SWAP", "", lambda row, _: _size(row.stats.swap.swap_usage_bytes.value)),
 )
 POD_STATS: Final = (
-    Column("POD", ".attributes.metadata.name", lambda row, _: row.stats.attributes.metadata.name),
-    Column("POD ID", ".attributes.id", lambda row, _: row.stats.attributes.id[:SHORT_ID_CHARS]),
+    Column("POD", "", lambda row, _: row.stats.attributes.metadata.name),
+    Column("POD ID", "", lambda row, _: row.stats.attributes.id[:SHORT_ID_CHARS]),
     Column("CPU %", "", lambda row, _: row.cpu),
-    Column("MEM", ".linux.memory.workingSetBytes.value", lambda row, _: row.memory),
+    Column("MEM", "", lambda row, _: row.memory),
 )
+
+
+def _size(size_bytes: int) -> str:
+    return format_size(size_bytes, SIZE_DIGITS)
 
 
 def measured(
@@ -381,7 +359,7 @@ def measured(
         first = earlier.get(stats.attributes.id)
         if first is not None and (show_all or not is_idle):
             cpu = cpu_percent(getattr(first, "linux", first).cpu, usage.cpu)
-            yield StatsRow(stats, cpu, format_size(memory, SIZE_DIGITS))
+            yield StatsRow(stats, cpu, _size(memory))
 
 
 def cpu_percent(before: cri_pb2.CpuUsage, after: cri_pb2.CpuUsage) -> str:

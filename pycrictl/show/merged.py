@@ -19,7 +19,7 @@ from pycrictl.node.logs.logtime import TIMESTAMP, timestamp_ns
 from pycrictl.show import render
 from pycrictl.show.displays import phrases
 from pycrictl.show.records import End, Event, Events, Lines, Record
-from pycrictl.show.render import CONTROL, Screen, Table, Tone, colours_are_wanted
+from pycrictl.show.render import CONTROL, Table, colours_are_wanted
 
 if TYPE_CHECKING:
     from pycrictl.base.environ import Environment
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 IMAGE_NAME: Final = ("IMAGE", "TAG")
 MISSING: Final = "MISSING ON"
-_WIDE: Final = "IN USE"
+_WIDE: Final = "USER"
 
 Records = Mapping[str, Sequence[Record]]
 """Records by host, in the order of hosts."""
@@ -148,8 +148,7 @@ class Merged:
         if first.kind == "table":
             for table, record in merged_tables(records):
                 if columns and record.is_fitted:
-                    screen = Screen(columns, self._is_coloured)
-                    render.write_fitted(table, out, screen, header=record.has_header)
+                    render.write_fitted(table, out, columns, header=record.has_header)
                 else:
                     render.write_table(table, out, header=record.has_header)
         elif first.kind == "ids":
@@ -219,15 +218,15 @@ def merged_tables(records: Records) -> list[tuple[Table, Record]]:
 
 
 def _merged(pairs: Sequence[tuple[str, Record]]) -> Table:
-    rows: list[tuple[Any, tuple[str, ...], Tone]] = []
+    rows: list[tuple[Any, tuple[str, ...]]] = []
     for host, record in pairs:
         content = record.content
-        for row, tone, key in zip(content["rows"], content["tones"], content["order"], strict=True):
-            rows.append((key, (host, *row), tone))
+        for row, key in zip(content["rows"], content["order"], strict=True):
+            rows.append((key, (host, *row)))
     table = Table(**pairs[0][1].content)
-    if any(key for key, _, _ in rows):
+    if any(key for key, _ in rows):
         rows.sort(key=lambda row: row[0] or [], reverse=table.is_descending)
-    header, cells = (NODE, *table.header), [row for _, row, _ in rows]
+    header, cells = (NODE, *table.header), [row for _, row in rows]
     if {*IMAGE_NAME, _WIDE} <= {*header} and len(pairs) > 1:
         header = (*header, MISSING)
         cells = _with_missing(header, cells, [host for host, _ in pairs])
@@ -235,7 +234,6 @@ def _merged(pairs: Sequence[tuple[str, Record]]) -> Table:
         header=header,
         rows=cells,
         whole=(NODE, *table.whole),
-        tones=[tone for _, _, tone in rows] if any(tone for _, _, tone in rows) else (),
         order=(),
     )
 

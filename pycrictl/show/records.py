@@ -163,11 +163,10 @@ def _parsed(line: bytes) -> Record:
     if record.kind == "table":
         header = tuple(escape(str(name)) for name in content["header"])
         rows = [tuple(map(str, row)) for row in content["rows"]]
-        for name in ("tones", "order"):
-            content[name] = [*content[name]] or [""] * len(rows)
-            if len(content[name]) != len(rows) or any(len(row) != len(header) for row in rows):
-                raise ValueError("the table is not rectangular")
-        content |= {"header": header, "rows": rows}
+        order = [*content["order"]] or [""] * len(rows)
+        if len(order) != len(rows) or any(len(row) != len(header) for row in rows):
+            raise ValueError("the table is not rectangular")
+        content |= {"header": header, "rows": rows, "order": order}
     elif record.kind in ("ids", "pods", "node", "board", "progress"):
         if not isinstance(content, list if record.kind == "ids" else dict):
             raise ValueError("the record is incomplete")

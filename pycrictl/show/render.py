@@ -41,9 +41,8 @@ class Table(NamedTuple):
     """Rows under headings; every row has one cell per heading, not escaped yet.
 
     ``min_width`` is the minimum width of a column with its gap. Only for terminals: headings of
-    columns that are not cut (``whole``) or are omitted if they are empty (``optional``), and the
-    colours of rows (``tones``). ``order`` has the keys by which the rows are sorted, if by any, to
-    merge them with those of other hosts.
+    columns that are not cut (``whole``) or are omitted if they are empty (``optional``). ``order``
+    has the keys by which the rows are sorted, if by any, to merge them with those of other hosts.
     """
 
     header: tuple[str, ...]
@@ -51,14 +50,8 @@ class Table(NamedTuple):
     min_width: int = MIN_COLUMN_WIDTH
     whole: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
-    tones: Sequence[Tone] = ()
     order: Sequence[Any] = ()
     is_descending: bool = False
-
-
-class Screen(NamedTuple):
-    columns: int
-    is_coloured: bool = False
 
 
 Field = tuple[str, str | Mapping[str, str]]
@@ -124,14 +117,10 @@ def fitted_lines(table: Table, columns: int, *, header: bool = True) -> list[str
     return [line(names), *map(line, rows)] if header else [line(row) for row in rows]
 
 
-def write_fitted(table: Table, out: TextIO, screen: Screen, *, header: bool = True) -> None:
+def write_fitted(table: Table, out: TextIO, columns: int, *, header: bool = True) -> None:
     if (records := records_of(out)) is not None:
         return records.put("table", table._asdict(), has_header=header, is_fitted=True)
-    lines = fitted_lines(table, screen.columns, header=header)
-    if screen.is_coloured and table.tones:
-        start = len(lines) - len(table.rows)
-        lines[start:] = map(painted, lines[start:], table.tones)
-    out.write("".join(f"{line}\n" for line in lines))
+    out.write("".join(f"{line}\n" for line in fitted_lines(table, columns, header=header)))
 
 
 def write_ids(ids: Iterable[str], out: TextIO) -> None:

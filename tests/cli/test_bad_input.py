@@ -128,7 +128,6 @@ WRONG = (
     ("image-pull-progress --interval 0", "invalid value for '--interval': an interval must be"),
     ("run js", "no schema is selected"),
     ("runp jsonschem", 'cannot read pod config "jsonschem"'),
-    ("stats -o json --sort-by cpu", "CPU is measured for tables only"),
     ("doctor --registry ''", "the name of one registry is empty"),
     ("doctor surplus", "got unexpected extra argument(s) (surplus)"),
     ("cp /a /b", "neither side is in a container"),

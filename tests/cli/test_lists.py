@@ -94,7 +94,7 @@ def test_wide_images(fake: FakeServer) -> None:
     fake.offer("ListImages", cri_pb2.ListImagesResponse(images=images))
     shown = run(fake, "images", "-o", "wide", "--no-trunc")
     assert shown.stdout.splitlines()[0].split() == [
-        "IMAGE", "TAG", "DIGEST", "IMAGE", "ID", "SIZE", "PINNED", "USER", "IN", "USE",
+        "IMAGE", "TAG", "DIGEST", "IMAGE", "ID", "SIZE", "PINNED", "USER",
     ]  # fmt: skip
     users = column(shown.stdout.split("\n\n")[0], "USER")
     assert {"1000", "joe", "0", "<none>"} == set(users)
@@ -193,42 +193,6 @@ def test_another_socket_for_images(fake: FakeServer) -> None:
         shown = run(fake, "-i", images.endpoint, "ps", "-r")
     assert column(shown.stdout, "IMAGE") == ["there:1"]
     assert "ImageStatus" not in fake.methods()
-
-
-IMAGES = [
-    cri_pb2.Image(id=f"sha256:{letter * 64}", repo_tags=[f"x/{letter}:1"], size=size)
-    for letter, size in (("a", 1_000_000), ("b", 2_000_000), ("c", 500))
-]
-
-
-def test_images_in_use(fake: FakeServer) -> None:
-    used = cri_pb2.Container(image_ref=IMAGES[0].id)
-    fake.offer("ListImages", cri_pb2.ListImagesResponse(images=IMAGES))
-    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=[used]))
-    fake.offer("Status", cri_pb2.StatusResponse())
-    shown = run(fake, "images", "-o", "wide").stdout
-    assert column(shown, "IN USE") == ["true", "false", "false"]
-
-
-@pytest.mark.parametrize(
-    ("sort_by", "names"),
-    [
-        ("mem", "c2 c1 c3"),
-        ("-mem", "c3 c1 c2"),
-        ("-cpu", "c3 c1 c2"),
-        ("CPU %", "c2 c1 c3"),
-        ("-.attributes.metadata.name", "c3 c2 c1"),
-    ],
-)
-def test_measurements_are_sorted(fake: FakeServer, sort_by: str, names: str) -> None:
-    before, after = (scene.fake_container_stats(seq, seq * 10**9) for seq in (1, 2))
-    fake.prepare(
-        "ListContainerStats",
-        cri_pb2.ListContainerStatsResponse(stats=before),
-        cri_pb2.ListContainerStatsResponse(stats=after),
-    )
-    shown = run(fake, "stats", "-a", "-s", "0", "--no-headers", "--sort-by", sort_by)
-    assert [line.split()[1] for line in shown.stdout.splitlines()] == names.split()
 
 
 @pytest.mark.parametrize("command", ["inspect", "inspectp", "inspecti"])

@@ -224,7 +224,7 @@ def test_lines_of_logs_are_ordered_by_their_times(fresh: Hosts, words: list[str]
 def test_hostile_text_is_escaped(fresh: Hosts) -> None:
     table = {
         "header": ["A\x1b[2J"], "rows": [["\x1b]0;x\x07\nn9  forged"]], "min_width": 0,
-        "whole": [], "optional": [], "tones": [], "order": [],
+        "whole": [], "optional": [], "order": [],
     }  # fmt: skip
     record = json.dumps({"kind": "table", "content": table})
     body = f"write(b'\\x1b[31mred\\x1b[0m\\tx\\r\\n\\xff\\n')\nrecord({record.encode()!r})\n"

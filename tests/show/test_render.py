@@ -12,13 +12,10 @@ from pycrictl.show.displays.block import clip
 from pycrictl.show.displays.phrases import width
 from pycrictl.show.render import (
     Block,
-    Screen,
     Table,
     colours_are_wanted,
     fitted_lines,
     painted,
-    plain,
-    write_fitted,
 )
 
 HOSTILE = "a\x1b[2J\n\t\r\x07\x9b31m\u202eb"
@@ -72,7 +69,7 @@ ROWS = [
     ),
     ("b", "Exited", "3", "api", "reg.example/a/very/long/path/of/an/image:1.0.0-alpha.123456", "2"),
 ]
-TABLE = Table(HEADER, ROWS, whole=("NAME", "STATE"), optional=("EXIT",), tones=("", "bad"))
+TABLE = Table(HEADER, ROWS, whole=("NAME", "STATE"), optional=("EXIT",))
 
 
 @pytest.mark.parametrize("columns", [200, 120, 100, 80, 60, 40])
@@ -85,7 +82,7 @@ def test_every_line_fits_and_name_and_state_are_whole(columns: int) -> None:
 
 @pytest.mark.parametrize("columns", [80, 40, 10, 1])
 def test_a_name_longer_than_the_terminal_is_cut_all_the_same(columns: int) -> None:
-    table = TABLE._replace(rows=[("x" * 253, *ROWS[0][1:])], tones=("",))
+    table = TABLE._replace(rows=[("x" * 253, *ROWS[0][1:])])
     assert max(map(width, fitted_lines(table, columns))) <= columns
 
 
@@ -97,18 +94,8 @@ def test_columns_go_from_the_end_and_what_is_left_is_given_back() -> None:
 
 
 def test_an_optional_column_needs_a_value() -> None:
-    table = TABLE._replace(rows=ROWS[:1], tones=("",))
+    table = TABLE._replace(rows=ROWS[:1])
     assert "EXIT" not in fitted_lines(table, 200)[0]
-
-
-def test_colours_only_where_they_are_wanted() -> None:
-    out = StringIO()
-    write_fitted(TABLE, out, Screen(80, is_coloured=True))
-    lines = out.getvalue().splitlines()
-    assert [line.startswith("\x1b[31m") for line in lines] == [False, False, True]
-    assert [plain(line) for line in lines] == fitted_lines(TABLE, 80)
-    write_fitted(TABLE, out := StringIO(), Screen(80))
-    assert "\x1b" not in out.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from pycrictl.cli.context import AppContext
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.inspection import statuses
 from pycrictl.runtime.cri.inspection.statuses import pod_addresses
-from pycrictl.runtime.cri.lists import lookup, queries
-from pycrictl.runtime.cri.lists.images import images_in_use, list_images, parse_filters
+from pycrictl.runtime.cri.lists import queries
+from pycrictl.runtime.cri.lists.images import list_images, parse_filters
 from pycrictl.runtime.cri.lists.queries import list_pods
 from pycrictl.show import list_views
 from pycrictl.show.columns import table_of
@@ -76,7 +76,6 @@ def ps(
                 wanted=["ends"],
                 whole=WHOLE,
                 optional=("EXIT", "REASON"),
-                tones=[list_views.container_tone(container, data) for container in listed],
             )
 
         form.show(
@@ -122,8 +121,7 @@ def pods(
             known = Known(app.env.wall_clock(), form.no_trunc, addresses=addresses)
             if kind != "screen":
                 return table_of(PODS, listed, known, wanted=[kind])
-            tones = ["warning" if pod.state == cri_pb2.SANDBOX_NOTREADY else "" for pod in listed]
-            return table_of(list_views.PODS_ON_SCREEN, listed, known, whole=WHOLE, tones=tones)
+            return table_of(list_views.PODS_ON_SCREEN, listed, known, whole=WHOLE)
 
         form.show(
             app,
@@ -163,7 +161,7 @@ def images(
 
     def table(listed: Sequence[cri_pb2.Image], kind: str) -> Table:
         is_wide = kind == "wide"
-        known = Known(app.env.wall_clock(), form.no_trunc, used=in_use() if is_wide else None)
+        known = Known(app.env.wall_clock(), form.no_trunc)
         wanted = {"digests": digests or is_wide, "pinned": pinned or is_wide, "wide": is_wide}
         return table_of(
             list_views.IMAGES_ON_SCREEN if kind == "screen" else IMAGES,
@@ -172,14 +170,6 @@ def images(
             wanted=[name for name, is_on in wanted.items() if is_on],
             whole=WHOLE,
         )
-
-    def in_use() -> frozenset[str] | None:
-        try:
-            with app.open_runtime_beside(client) as runtime:
-                return images_in_use(runtime, client, lookup.images(client))
-        except PycrictlError as error:
-            app.env.warn(f"cannot tell which images are in use: {error.message}")
-            return None
 
     with app.open_client("image") as client:
         form.show(

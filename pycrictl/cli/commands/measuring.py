@@ -20,8 +20,8 @@ from pycrictl.runtime.cri.lists import lookup
 from pycrictl.show import inspect_views, protodata, render
 from pycrictl.show.columns import Column, table_of
 from pycrictl.show.displays.block import Viewer
-from pycrictl.show.formats import METRICS_FORMATS, STATS_FORMATS, Format, ListFormat, Views
-from pycrictl.show.list_views import CONTAINER_STATS, NOT_MEASURED, POD_STATS, measured
+from pycrictl.show.formats import METRICS_FORMATS, Format, ListFormat, Views
+from pycrictl.show.list_views import CONTAINER_STATS, POD_STATS, measured
 from pycrictl.show.render import Table
 
 LONGEST_S: Final = 24 * 3600
@@ -29,13 +29,10 @@ LONGEST_S: Final = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The options of ``stats`` and ``statsp`` about how to measure and to show it."""
+    """The options of ``stats`` and ``statsp`` about what to measure, how, and how to show it."""
 
     labels: list_options.Labels = None
-    no_headers: list_options.NoHeaders = False
-    output: Annotated[
-        str, options.formats("json", "yaml", "table", "jsonpath=TEMPLATE", "custom-columns=COLUMNS")
-    ] = "table"
+    output: options.Output = "table"
     seconds: Annotated[
         int, options.int_option("--seconds", "-s", help="Seconds between the two measurements.")
     ] = 1
@@ -58,7 +55,6 @@ def stats(
     container_id: list_options.ContainerId = "",
     how: Measurement,
     pod: list_options.PodId = "",
-    sort_by: Annotated[str, list_options.sort_by(CONTAINER_STATS, "name", "cpu")] = "",
 ) -> None:
     """Show the resource usage of containers.
 
@@ -71,7 +67,7 @@ def stats(
     condition = cri_pb2.ContainerStatsFilter(
         id=container_id or positional, pod_sandbox_id=pod, label_selector=labels
     )
-    _measure(app, condition, how, CONTAINER_STATS, sort_by, show_all=all_)
+    _measure(app, condition, how, CONTAINER_STATS, show_all=all_)
 
 
 @options.with_records
@@ -86,7 +82,6 @@ def statsp(
     ] = "",
     pod_id: list_options.SandboxId = "",
     how: Measurement,
-    sort_by: Annotated[str, list_options.sort_by(POD_STATS, "pod", "cpu")] = "",
 ) -> None:
     """Show the resource usage of pods.
 
@@ -97,7 +92,7 @@ def statsp(
     app: AppContext = ctx.obj
     labels = options.split_pairs(app, how.labels, "--label")
     condition = cri_pb2.PodSandboxStatsFilter(id=pod_id or positional, label_selector=labels)
-    _measure(app, condition, how, POD_STATS, sort_by)
+    _measure(app, condition, how, POD_STATS)
 
 
 def _measure(
@@ -105,33 +100,17 @@ def _measure(
     condition: cri_pb2.ContainerStatsFilter | cri_pb2.PodSandboxStatsFilter,
     how: Measurement,
     columns: Sequence[Column],
-    sort_by: str,
     *,
     show_all: bool = False,
 ) -> None:
     """Measure and show, once or until Ctrl-C; a table compares two samples, some seconds apart."""
-    is_by_cpu = sort_by.removeprefix("-").lower() in ("cpu", "cpu %")
-    chosen = ListFormat(
-        app.persona.known_format(how.output or "table", STATS_FORMATS),
-        name="stats",
-        sort_by="" if is_by_cpu else sort_by,
-        header=not how.no_headers,
-        columns=columns,
-        formats=STATS_FORMATS,
-    )
-    if is_by_cpu and not chosen.is_table:
-        raise UsageError("CPU is measured for tables only", hint="sort by a path")
+    output = app.persona.known_format(how.output or "table", options.OUTPUT_FORMATS)
+    chosen = ListFormat(output, name="stats", formats=options.OUTPUT_FORMATS)
     if not 0 <= how.seconds <= LONGEST_S:
         raise UsageError(f'"{how.seconds}" for --seconds is not between 0 and {LONGEST_S}')
 
     def table(before: list[Any], after: Sequence[Any]) -> Table:
-        rows = [*measured(before, after, show_all=show_all)]
-        if is_by_cpu:
-            rows.sort(
-                key=lambda row: -1.0 if row.cpu == NOT_MEASURED else float(row.cpu),
-                reverse=sort_by[0] == "-",
-            )
-        return table_of(columns, rows)
+        return table_of(columns, measured(before, after, show_all=show_all))
 
     def show_once(client: CriClient, viewer: Viewer) -> None:
         stats = measure(client, condition)

@@ -242,13 +242,6 @@ def unused_images(
     candidates = [image for image in present if not image.pinned]
     if not candidates:
         return ()
-    used = images_in_use(runtime, images, present)
-    return tuple(image.id for image in candidates if image.id not in used)
-
-
-def images_in_use(
-    runtime: CriClient, images: CriClient, present: Sequence[cri_pb2.Image]
-) -> frozenset[str]:
     used: set[str] = set()
     unresolved: dict[str, None] = {}
     for names in _names_in_use(runtime):
@@ -256,7 +249,7 @@ def images_in_use(
         if not any(_is_used(image, names) for image in present):
             unresolved.update(dict.fromkeys(names))
     used.update(each(images, _image_id, unresolved))
-    return frozenset(image.id for image in present if _is_used(image, used))
+    return tuple(image.id for image in candidates if not _is_used(image, used))
 
 
 def _names_in_use(client: CriClient) -> Iterator[set[str]]:
