@@ -16,8 +16,7 @@ from typer.core import TyperArgument, TyperOption
 
 from pycrictl.base.units import format_duration
 from pycrictl.cli.application import application
-from pycrictl.cli.command_table import FAMILIES, CommandSpec
-from pycrictl.cli.plugins import PLUGINS
+from pycrictl.cli.command_table import FAMILIES, PLUGINS, CommandSpec
 from pycrictl.cli.tree import command_of
 
 

@@ -12,10 +12,16 @@ from pycrictl._proto import cri_pb2
 from pycrictl.base.units import parse_int
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.options import formats
 from pycrictl.runtime.cri.lists import queries
 from pycrictl.show.columns import Column, sort_paths
-from pycrictl.show.formats import Format, ListFormat, Views
+from pycrictl.show.formats import (
+    INSPECT_FORMATS,
+    LIST_FORMATS,
+    OUTPUT_FORMATS,
+    Format,
+    ListFormat,
+    Views,
+)
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -41,11 +47,8 @@ def sort_by(columns: Sequence[Column], example: str) -> Any:
     )
 
 
-ListOutput = Annotated[
-    str,
-    formats("json", "yaml", "table", "wide", "jsonpath=TEMPLATE", "custom-columns=COLUMNS"),
-]
-InspectOutput = Annotated[str, formats("json", "yaml", "go-template", "table", "jsonpath=TEMPLATE")]
+Output = Annotated[str, options.formats(OUTPUT_FORMATS)]
+InspectOutput = Annotated[str, options.formats(INSPECT_FORMATS)]
 Template = Annotated[
     str, typer.Option("--template", metavar="TEMPLATE", help="For --output go-template.")
 ]
@@ -182,7 +185,6 @@ ImageFilters = Annotated[
         ),
     ),
 ]
-DocumentOutput = Annotated[str, formats("json", "yaml", "jsonpath=TEMPLATE")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
 NoKube = Annotated[bool, typer.Option("--no-kube", help="Do not query the API server about pods.")]
 
@@ -193,7 +195,7 @@ class ListForm:
 
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Omit the header line.")] = False
     no_trunc: Annotated[bool, typer.Option("--no-trunc", help="Show full IDs and digests.")] = False
-    output: ListOutput = "table"
+    output: Annotated[str, options.formats(LIST_FORMATS)] = "table"
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print IDs only.")] = False
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print the details of each.")] = (
         False

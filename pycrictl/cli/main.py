@@ -18,8 +18,8 @@ from pycrictl.base.config import Flags
 from pycrictl.base.environ import Environment
 from pycrictl.base.errors import ExitCode, PycrictlError
 from pycrictl.base.signals import ENDING, REPEAT_S, SIGNAL_BASE, Terminated, ending, raise_ending
-from pycrictl.cli import plugins
 from pycrictl.cli.application import application
+from pycrictl.cli.command_table import KUBECTL, plugin_of
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.persona import Persona, persona_of
 from pycrictl.cli.tree import command_of, write_page
@@ -74,13 +74,11 @@ def _dispatch(words: Sequence[str], app: AppContext) -> int:
     """Run a command line with Typer's tree, but without its ``main``, which words errors itself."""
     tree = typer.main.get_command(application)
     try:
-        if (plugin := plugins.named(Path(sys.argv[0]).name)) is None:
+        if (plugin := plugin_of(Path(sys.argv[0]).name)) is None:
             ctx = tree.make_context(app.program, [*words], obj=app)
         else:
-            app.env.program = f"{plugins.KUBECTL} {plugin.name}"
-            kubectl = tree.context_class(
-                tree, info_name=plugins.KUBECTL, obj=app, **tree.context_settings
-            )
+            app.env.program = f"{KUBECTL} {plugin.name}"
+            kubectl = tree.context_class(tree, info_name=KUBECTL, obj=app, **tree.context_settings)
             ctx = command_of(plugin).make_context(plugin.name, [*words], parent=kubectl)
         with ctx:
             ctx.command.invoke(ctx)

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
 
@@ -153,10 +153,14 @@ def some_named(names: Sequence[str] | None, kind: str) -> list[str]:
     return all_named(names, kind)
 
 
-def formats(*names: str, help: str = "Output format.") -> Any:
-    known = [name.partition("=")[0] + "=" * ("=" in name) for name in names]
+def formats(names: Sequence[str]) -> Any:
+    known = ["".join(name.partition("=")[:2]) for name in names]
     return typer.Option(
-        "--output", "-o", metavar="|".join(names), help=help, autocompletion=complete.words(*known)
+        "--output",
+        "-o",
+        metavar="|".join(names),
+        help="Output format.",
+        autocompletion=complete.words(*known),
     )
 
 
@@ -166,8 +170,6 @@ def containers(completer: complete.Completer) -> Any:
     )
 
 
-OUTPUT_FORMATS: Final = ("json", "yaml", "table", "jsonpath=…")
-Output = Annotated[str, formats("json", "yaml", "table", "jsonpath=TEMPLATE")]
 Progress = Annotated[
     Mode, typer.Option("--progress", help="How to show progress; auto shows bars on a terminal.")
 ]

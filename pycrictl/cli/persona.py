@@ -7,12 +7,10 @@ module is loaded at every start, so it imports little.
 
 from __future__ import annotations
 
-import inspect
+import re
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
-
-from typer.core import TyperOption
 
 from pycrictl import __version__
 from pycrictl.base import noderoot
@@ -30,10 +28,9 @@ from pycrictl.base.errors import (
     UsageError,
 )
 from pycrictl.base.units import short_id
-from pycrictl.cli.command_table import COMMANDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import typer
     from typer.core import TyperCommand
@@ -238,58 +235,21 @@ class Crictl(Persona):
         return False
 
 
-# Help in crictl's format, because scripts search it
-
-Row = tuple[str, str]
-
 TITLE: Final = "crictl - client for CRI"
-"""The title in the program's help."""
+"""The title in the program's help, for which scripts search."""
 
 SUMMARIES: Final = {"pull": "Pull an image from a registry."}
-"""Summaries that scripts search help pages for, where the command's own differs."""
-
-_HELP_WORD = ("help, h", "Show a page of help")
+"""Summaries for which scripts search, where the command's own differs."""
 
 
 def _page(command: TyperCommand, ctx: typer.Context) -> str:
-    return "\n\n".join(_set(*block) for block in _blocks(command, ctx) if block[1])
-
-
-def _blocks(command: TyperCommand, ctx: typer.Context) -> Iterator[tuple[str, Sequence[Row | str]]]:
-    path = ctx.command_path
-    params = command.get_params(ctx)
-    rows = [param.get_help_record(ctx) for param in params if isinstance(param, TyperOption)]
-    options = [row for row in rows if row is not None]
-    entry = getattr(command, "entry", None)
-    if entry is None:
-        yield "NAME:", [TITLE]
-        yield "USAGE:", [f"{path} [global options] command [command options]"]
-        yield "VERSION:", [ctx.obj.persona.version]
-        yield "COMMANDS:", [*sorted(command.row for command in COMMANDS), _HELP_WORD]
-        yield "GLOBAL OPTIONS:", options
-        return
-    words = [param.make_metavar(ctx) for param in params if not isinstance(param, TyperOption)]
-    summary, *texts = [
-        " ".join(paragraph.split())
-        for paragraph in inspect.cleandoc(command.help or "").split("\n\n")
-    ]
-    yield "NAME:", [f"{path} - {SUMMARIES.get(entry.name, summary)}"]
-    yield "USAGE:", [" ".join([f"{path} [command options]", *words])]
-    yield "COMMANDS:", [*(command.row for command in entry.subcommands), _HELP_WORD]
-    yield "OPTIONS:", options
-    program = ctx.obj.persona.program
-    yield "DESCRIPTION:", [text.replace("pycrictl ", f"{program} ") for text in texts]
-
-
-def _set(heading: str, content: Sequence[Row | str]) -> str:
-    first = max((len(row[0]) for row in content if not isinstance(row, str)), default=0)
-    lines: list[str] = []
-    for row in content:
-        if isinstance(row, str):
-            lines += [*(("",) if lines else ()), row]
-        else:
-            lines.append(f"{row[0]:{first}}  {row[1]}")
-    return "\n".join([heading, *(f"   {line}".rstrip() for line in lines)])
+    """Return a page of help that begins as crictl's, with headings in capitals."""
+    text = command.get_help(ctx).replace("pycrictl ", f"{CRICTL} ")
+    usage, _, rest = text.partition("\n\n")
+    rest = re.sub(r"(?m)^\S.*:$", lambda heading: heading[0].upper(), rest)
+    summary = SUMMARIES.get(command.name or "", rest.partition("\n")[0].strip())
+    title = f"{ctx.command_path} - {summary}" if hasattr(command, "entry") else TITLE
+    return f"NAME:\n   {title}\n\nUSAGE:\n   {usage.removeprefix('Usage: ')}\n\n{rest}"
 
 
 def persona_of(program: str) -> Persona:

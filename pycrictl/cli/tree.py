@@ -23,9 +23,18 @@ from pycrictl.base.errors import (
     UsageError,
 )
 from pycrictl.base.units import escape, quote
-from pycrictl.cli import argv, plugins
+from pycrictl.cli import argv
 from pycrictl.cli.argv import CommandLine, by_spelling
-from pycrictl.cli.command_table import BY_NAME, FAMILIES, HELP_WORDS, CommandSpec, Grammar, find
+from pycrictl.cli.command_table import (
+    BY_NAME,
+    FAMILIES,
+    HANDED_ON,
+    HELP_WORDS,
+    KUBECTL_OPTIONS,
+    CommandSpec,
+    Grammar,
+    find,
+)
 from pycrictl.cli.complete import PATHS
 
 if TYPE_CHECKING:
@@ -132,7 +141,7 @@ class Command(TyperCommand):
         if self.entry.grammar.has_help_word and words and words[0] in HELP_WORDS:
             self._help(ctx, words[1:], by_option=False)
         if self.entry.grammar is Grammar.KUBECTL:
-            theirs = {option.name for option in plugins.OPTIONS}
+            theirs = {option.name for option in KUBECTL_OPTIONS}
             ctx.obj.handed_on = [word for name, word in line.words() if name in theirs]
         _fill_in(self, ctx, line, ctx.obj.persona.positionals(self.entry.name, words))
         return []
@@ -140,7 +149,7 @@ class Command(TyperCommand):
     def line(self, ctx: Context, args: list[str]) -> CommandLine:
         persona, grammar, options = ctx.obj.persona, self.entry.grammar, self.get_params(ctx)
         if grammar is Grammar.KUBECTL:
-            options = [*plugins.OPTIONS, *options]
+            options = [*KUBECTL_OPTIONS, *options]
         ends_after = None
         if not persona.is_interspersed(self.entry.name, grammar.is_interspersed):
             # kubectl takes options between a container and a command.
@@ -173,7 +182,7 @@ class Command(TyperCommand):
             with formatter.section("Commands"):
                 formatter.write_dl([entry.row for entry in self.entry.subcommands])
         if self.entry.grammar is Grammar.KUBECTL:
-            words = ", ".join(f"--{name}" for name in plugins.HANDED_ON)
+            words = ", ".join(f"--{name}" for name in HANDED_ON)
             width = formatter.width - formatter.indent_increment
             with formatter.section("Handed on to kubectl (see 'kubectl options')"):
                 # Not write_text, which breaks lines within a name.

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-DOCUMENT_FORMATS: Final = ("json", "yaml", "go-template", "jsonpath=…")
+METRICS_FORMATS: Final = ("json", "yaml", "jsonpath=TEMPLATE")
+OUTPUT_FORMATS: Final = (*METRICS_FORMATS, "table")
+DOCUMENT_FORMATS: Final = (*METRICS_FORMATS, "go-template")
 INSPECT_FORMATS: Final = (*DOCUMENT_FORMATS, "table")
-METRICS_FORMATS: Final = ("json", "yaml", "jsonpath=…")
-LIST_FORMATS: Final = ("json", "yaml", "table", "wide", "jsonpath=…", "custom-columns=…")
+LIST_FORMATS: Final = (*OUTPUT_FORMATS, "wide", "custom-columns=COLUMNS")
 
 
 class Format:
@@ -42,7 +43,7 @@ class Format:
         aliases: Mapping[str, str] | None = None,
     ) -> None:
         self._kind, equals, self._argument = (output or "json").partition("=")
-        if (f"{self._kind}=…" if equals else self._kind) not in formats:
+        if (self._kind, equals) not in (name.partition("=")[:2] for name in formats):
             raise UnknownFormat(quote(output), formats)
         self._template: GoTemplate | JsonPathTemplate | None = None
         if self._kind == "jsonpath":

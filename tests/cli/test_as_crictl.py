@@ -158,7 +158,7 @@ def test_the_help_of_the_program(words: list[str]) -> None:
     assert done.code == 0
     page = done.stdout
     assert page.startswith("NAME:\n   crictl - client for CRI\n\nUSAGE:\n   crictl ")
-    assert "\nCOMMANDS:\n   agent" in page
+    assert "\nOPTIONS:\n  -c, --config FILE" in page
     assert "pycrictl" not in page
 
 
@@ -168,7 +168,7 @@ def test_the_help_of_a_command(command: str) -> None:
     assert done.code == 0
     page = done.stdout
     assert page.startswith(f"NAME:\n   crictl {command} - ")
-    assert f"\n\nUSAGE:\n   crictl {command} [command options]" in page
+    assert f"\n\nUSAGE:\n   crictl {command} [OPTIONS]" in page
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,21 @@ from pathlib import Path
 import pytest
 
 from pycrictl.base.errors import OptionError
-from pycrictl.cli import argv, plugins
+from pycrictl.cli import argv
 from pycrictl.cli.argv import by_spelling
-from pycrictl.cli.command_table import CommandSpec
+from pycrictl.cli.command_table import (
+    HANDED_ON,
+    KUBECTL_OPTIONS,
+    PLUGINS,
+    PREFIX,
+    CommandSpec,
+    plugin_of,
+)
 from pycrictl.cli.tree import command_of
 from tests.cli.run import Run
 
-PLUGIN = plugins.PLUGINS[0]
-OPTIONS = by_spelling([*plugins.OPTIONS, *command_of(PLUGIN).params])
+PLUGIN = PLUGINS[0]
+OPTIONS = by_spelling([*KUBECTL_OPTIONS, *command_of(PLUGIN).params])
 
 
 def read(*words: str) -> argv.CommandLine:
@@ -33,22 +40,22 @@ def read(*words: str) -> argv.CommandLine:
     ],
 )
 def test_the_name_says_which_plugin_it_is(name: str, called: bool) -> None:
-    assert plugins.named(name) == (PLUGIN if called else None)
+    assert plugin_of(name) == (PLUGIN if called else None)
 
 
-@pytest.mark.parametrize("plugin", plugins.PLUGINS, ids=lambda plugin: plugin.name)
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
 def test_the_summary_is_that_of_the_command(plugin: CommandSpec) -> None:
     assert (command_of(plugin).help or "").startswith(f"{plugin.summary}.\n")
 
 
-@pytest.mark.parametrize("plugin", plugins.PLUGINS, ids=lambda plugin: plugin.name)
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
 def test_the_help_names_all_options_of_the_connection(
     plugin: CommandSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", [f"/usr/bin/{plugins.PREFIX}{plugin.name}"])
+    monkeypatch.setattr(sys, "argv", [f"/usr/bin/{PREFIX}{plugin.name}"])
     page = Run("--help").stdout
     assert page.startswith(f"Usage: kubectl {plugin.name} ")
-    assert all(f"--{name}" in page.replace(",", "").split() for name in plugins.HANDED_ON)
+    assert all(f"--{name}" in page.replace(",", "").split() for name in HANDED_ON)
 
 
 def test_options_of_the_connection_are_handed_on() -> None:

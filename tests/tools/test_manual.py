@@ -16,8 +16,7 @@ import pytest
 
 from pycrictl.base.config import KEYS
 from pycrictl.base.errors import ExitCode
-from pycrictl.cli.command_table import COMMANDS
-from pycrictl.cli.plugins import HANDED_ON
+from pycrictl.cli.command_table import COMMANDS, HANDED_ON
 from tests.proxy.settings import settings_from
 from tools import site, surface
 from tools.generate import write

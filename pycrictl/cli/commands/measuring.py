@@ -20,11 +20,13 @@ from pycrictl.runtime.cri.lists import lookup
 from pycrictl.show import inspect_views, protodata, render
 from pycrictl.show.columns import Column, table_of
 from pycrictl.show.displays.block import Viewer
-from pycrictl.show.formats import METRICS_FORMATS, Format, ListFormat, Views
+from pycrictl.show.formats import METRICS_FORMATS, OUTPUT_FORMATS, Format, ListFormat, Views
 from pycrictl.show.list_views import CONTAINER_STATS, POD_STATS, measured
 from pycrictl.show.render import Table
 
 LONGEST_S: Final = 24 * 3600
+
+MetricsOutput = Annotated[str, options.formats(METRICS_FORMATS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Measurement:
     """The options of ``stats`` and ``statsp`` about what to measure, how, and how to show it."""
 
     labels: list_options.Labels = None
-    output: options.Output = "table"
+    output: list_options.Output = "table"
     seconds: Annotated[
         int, options.int_option("--seconds", "-s", help="Seconds between the two measurements.")
     ] = 1
@@ -104,8 +106,8 @@ def _measure(
     show_all: bool = False,
 ) -> None:
     """Measure and show, once or until Ctrl-C; a table compares two samples, some seconds apart."""
-    output = app.persona.known_format(how.output or "table", options.OUTPUT_FORMATS)
-    chosen = ListFormat(output, name="stats", formats=options.OUTPUT_FORMATS)
+    output = app.persona.known_format(how.output or "table", OUTPUT_FORMATS)
+    chosen = ListFormat(output, name="stats", formats=OUTPUT_FORMATS)
     if not 0 <= how.seconds <= LONGEST_S:
         raise UsageError(f'"{how.seconds}" for --seconds is not between 0 and {LONGEST_S}')
 
@@ -136,7 +138,7 @@ def _measure(
 
 def metricsp(
     ctx: typer.Context,
-    output: list_options.DocumentOutput = "json",
+    output: MetricsOutput = "json",
     watch: list_options.Watch = False,
 ) -> None:
     """Show the metrics of pods.
@@ -158,7 +160,7 @@ def metricsp(
             write(app.env.stdout)
 
 
-def metricdescs(ctx: typer.Context, output: list_options.DocumentOutput = "json") -> None:
+def metricdescs(ctx: typer.Context, output: MetricsOutput = "json") -> None:
     """List the pod metrics that the runtime provides.
 
     Example: pycrictl metricdescs

@@ -12,7 +12,7 @@ from pycrictl.base.config import socket_path
 from pycrictl.base.errors import ConfigError, ConnectError, UsageError, reason_of
 from pycrictl.base.foreign import moment
 from pycrictl.base.units import quote
-from pycrictl.cli import options
+from pycrictl.cli import list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket
 from pycrictl.cli.context import AppContext
 from pycrictl.diagnosis.error_causes import pull_words
@@ -21,7 +21,7 @@ from pycrictl.proxy.pulls.pull_calls import CallOutcome
 from pycrictl.proxy.telemetry.history import STATE_FOLDER, newest
 from pycrictl.pulls.sources.failures import cause
 from pycrictl.show import limiter_tables
-from pycrictl.show.formats import Format
+from pycrictl.show.formats import OUTPUT_FORMATS, Format
 
 
 def pull_limiter(
@@ -41,14 +41,14 @@ def pull_limiter(
 def status(
     ctx: typer.Context,
     admin_socket: AdminSocket = DEFAULT,
-    output: options.Output = "table",
+    output: list_options.Output = "table",
 ) -> None:
     """Show the limit, the pulls in progress, the queue, and kubelet's own limit.
 
     Example: pycrictl pull-limiter status
     """
     app: AppContext = ctx.obj
-    chosen = Format(output, formats=options.OUTPUT_FORMATS)
+    chosen = Format(output, formats=OUTPUT_FORMATS)
     document = _ask(app, admin_socket, "status")
     if not chosen.is_table:
         chosen.write_document(document, app.env.stdout)
@@ -82,7 +82,7 @@ def set_limit(
 def history(
     ctx: typer.Context,
     admin_socket: AdminSocket = DEFAULT,
-    output: options.Output = "table",
+    output: list_options.Output = "table",
     since: Annotated[
         float | None,
         options.duration_option(
@@ -96,7 +96,7 @@ def history(
     Example: pycrictl pull-limiter history --since 24h --failed
     """
     app: AppContext = ctx.obj
-    chosen = Format(output, formats=options.OUTPUT_FORMATS)
+    chosen = Format(output, formats=OUTPUT_FORMATS)
     folder = _history_folder(app, admin_socket)
     try:
         records = newest(Path(noderoot.given(folder)))

@@ -13,17 +13,17 @@ from pycrictl.cli.context import AppContext
 from pycrictl.runtime.cri.inspection import statuses
 from pycrictl.runtime.cri.lifecycle import control
 from pycrictl.show import inspect_views, list_views, render
-from pycrictl.show.formats import DOCUMENT_FORMATS, Format
+from pycrictl.show.formats import DOCUMENT_FORMATS, OUTPUT_FORMATS, Format
 from pycrictl.show.gotemplate import TemplateError
 
 
-def version(ctx: typer.Context, output: options.Output = "table") -> None:
+def version(ctx: typer.Context, output: list_options.Output = "table") -> None:
     """Show the runtime's name and version.
 
     Example: pycrictl version
     """
     app: AppContext = ctx.obj
-    chosen = Format(output, formats=options.OUTPUT_FORMATS)
+    chosen = Format(output, formats=OUTPUT_FORMATS)
     with app.open_client("runtime") as client:
         answer = client.call("Version", cri_pb2.VersionRequest(version="v1"))
     statuses.check(answer, "Version")
@@ -35,9 +35,7 @@ def version(ctx: typer.Context, output: options.Output = "table") -> None:
 
 def info(
     ctx: typer.Context,
-    output: Annotated[
-        str, options.formats("json", "yaml", "go-template", "jsonpath=TEMPLATE")
-    ] = "json",
+    output: Annotated[str, options.formats(DOCUMENT_FORMATS)] = "json",
     quiet: list_options.NoInfo = False,
     template: list_options.Template = "",
 ) -> None:
@@ -53,13 +51,13 @@ def info(
     chosen.write_document(inspect_views.runtime_document(answer), app.env.stdout)
 
 
-def runtime_config(ctx: typer.Context, output: options.Output = "table") -> None:
+def runtime_config(ctx: typer.Context, output: list_options.Output = "table") -> None:
     """Show the settings that kubelet takes from the runtime.
 
     Example: pycrictl runtime-config
     """
     app: AppContext = ctx.obj
-    chosen = Format(output, formats=options.OUTPUT_FORMATS)
+    chosen = Format(output, formats=OUTPUT_FORMATS)
     with app.open_client("runtime") as client:
         answer = client.call("RuntimeConfig", cri_pb2.RuntimeConfigRequest())
     if not chosen.is_table:
@@ -93,9 +91,7 @@ def update_runtime_config(
 
 def events(
     ctx: typer.Context,
-    output: Annotated[
-        str, options.formats("json", "yaml", "go-template", "jsonpath=TEMPLATE")
-    ] = "json",
+    output: Annotated[str, options.formats(DOCUMENT_FORMATS)] = "json",
     template: list_options.Template = "",
 ) -> None:
     """Show container events as they happen.
