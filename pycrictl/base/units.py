@@ -24,12 +24,15 @@ _NANOSECONDS: Final = {
 _INT64_MAX: Final = 2**63 - 1
 
 # ASCII digits only: str.isdigit and \d also accept other scripts' digits, which Go refuses.
-_DURATION_TERM: Final = r"([0-9]*)(?:\.([0-9]*))?([^0-9.+-]+)"
+_DURATION_TERM: Final = r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)"
 _INTEGER: Final = (
     r"[+-]?(?:0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+|0(?:_?[0-7])+"
     r"|[1-9](?:_?[0-9])*|0)"
 )
-_SIZE: Final = r"([0-9]+)(?:\.([0-9]+))? ?(?:([kKMGTPE])(i?))?(B?)"
+_SIZE: Final = r"([0-9]+(?:\.[0-9]+)?) ?(?:([kKMGTPE])(i?))?B?"
+
+_LONGEST_LITERAL: Final = 100
+"""Longer ones are out of range; above 4300 digits Python raises an error of its own."""
 
 TEXT_LIMIT: Final = 300
 """Maximum length of other programs' text in a message, in characters."""
@@ -64,25 +67,21 @@ def parse_duration(text: str) -> float:
         return 0.0
     if re.fullmatch(r"[0-9]+(?:\.[0-9]*)?", rest):
         raise ValueError(f"{quote(text)} has no unit (write {quote(text + 's')} for seconds)")
-    total_ns, position = 0, 0
-    while match := re.compile(_DURATION_TERM).match(rest, position):
-        whole, fraction, unit = match.groups()
-        if not (whole or fraction) or unit not in _NANOSECONDS:
-            break
-        # More than 20 digits are out of range; above 4300 Python raises an error of its own.
-        if len(whole.lstrip("0")) > 20:
-            raise ValueError(f"{quote(text)} is too long a duration")
-        scale = _NANOSECONDS[unit]
-        total_ns += int(whole or "0") * scale
-        if fraction:
-            fraction = fraction[:20]
-            total_ns += int(fraction) * scale // 10 ** len(fraction)
-        position = match.end()
-    if position != len(rest) or not rest:
+    if not re.fullmatch(rf"(?:{_DURATION_TERM})+", rest):
         raise ValueError(f"{quote(text)} is not a duration (such as 2s, 1m30s or 500ms)")
+    total_ns = _INT64_MAX + 1
+    if len(rest) <= _LONGEST_LITERAL:
+        terms = re.findall(_DURATION_TERM, rest)
+        total_ns = sum(_scaled(number, _NANOSECONDS[unit]) for number, unit in terms)
     if total_ns > _INT64_MAX:
         raise ValueError(f"{quote(text)} is too long a duration")
     return sign * total_ns / 1e9
+
+
+def _scaled(number: str, scale: int) -> int:
+    """Return a decimal number times a scale, cut to an integer."""
+    whole, _, fraction = number.partition(".")
+    return int(whole + fraction) * scale // 10 ** len(fraction)
 
 
 def format_duration(seconds: float) -> str:
@@ -180,14 +179,9 @@ def parse_size(text: str) -> int:
     match = re.fullmatch(_SIZE, text)
     if not match:
         raise ValueError(f"{quote(text)} is not a size (such as 1024, 500MB or 10Gi)")
-    whole, fraction, unit, binary, _ = match.groups()
-    if len(whole.lstrip("0")) > 20:
-        raise ValueError(f"{quote(text)} is too large")
+    number, unit, binary = match.groups()
     scale: int = (1024 if binary else 1000) ** _SIZE_POWERS.get(unit, 0)
-    size = int(whole) * scale
-    if fraction:
-        fraction = fraction[:20]
-        size += int(fraction) * scale // 10 ** len(fraction)
+    size = _scaled(number, scale) if len(text) <= _LONGEST_LITERAL else _INT64_MAX + 1
     if size > _INT64_MAX:
         raise ValueError(f"{quote(text)} is too large")
     return size

@@ -2,9 +2,6 @@ from __future__ import annotations
 
 import io
 import logging
-import os
-import subprocess
-import sys
 import termios
 from collections.abc import Iterator
 
@@ -13,21 +10,6 @@ import pytest
 from pycrictl.base import environ
 from pycrictl.base.environ import Environment
 from tests.show.screen import Terminal
-
-
-def test_streams_that_were_closed_swallow_everything() -> None:
-    program = (
-        "from pycrictl.base.environ import Environment\n"
-        "env = Environment()\n"
-        "env.stdout.write('x' * 100)\n"
-        "env.stdout.flush()\n"
-        "env.error('nobody hears')\n"
-        "assert env.stdin.read() == ''\n"
-        "assert not env.stderr_is_terminal\n"
-        "assert env.terminal_size()\n"
-    )
-    command = [sys.executable, "-c", program]
-    assert subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command]).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -73,15 +55,6 @@ def test_errors_and_warnings_are_single_lines_that_cannot_steer_a_terminal() -> 
         "hint: try again",
         "pycrictl: no hint",
     ]
-
-
-def test_an_error_that_nobody_reads_is_not_another_error() -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    stderr = os.fdopen(writer, "w")
-    Environment(stderr=stderr).error("x")
-    with pytest.raises(BrokenPipeError):
-        stderr.close()
 
 
 def test_a_piped_password_is_the_first_line() -> None:

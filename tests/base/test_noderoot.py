@@ -14,7 +14,7 @@ from pycrictl.base.errors import PycrictlError, UsageError
 from pycrictl.cli import context
 from pycrictl.runtime.cri.lifecycle.control import remove_logs
 from tests.cli.run import Run
-from tests.fakecri import FakeServer, answers
+from tests.fakecri import FakeServer
 
 VERSION = cri_pb2.VersionResponse(
     version="0.1.0", runtime_name="fake", runtime_version="1", runtime_api_version="v1"
@@ -30,12 +30,6 @@ def root(tmp_path: Path) -> Iterator[Path]:
     noderoot.use(str(tmp_path))
     yield tmp_path
     noderoot.use("/")
-
-
-def test_without_a_root_a_path_is_itself() -> None:
-    noderoot.use("/")
-    assert noderoot.locate("/var/run/x") == noderoot.given("/var/run/x") == "/var/run/x"
-    assert noderoot.directory() == "/"
 
 
 @pytest.mark.parametrize(
@@ -122,17 +116,6 @@ def test_the_runtime_and_its_configuration_are_found_below(root: Path, fake: Fak
     (root / "etc/crictl.yaml").write_text("runtime-endpoint: unix:///run/real.sock\n")
     assert Run(*below, "version").code == 0
     assert Run(*below, "config", "runtime-endpoint").stdout == "unix:///run/real.sock\n"
-
-
-def test_logs_are_below(root: Path, fake: FakeServer) -> None:
-    log = root / "var/log/pods/0.log"
-    (root / "data.log").write_text("2024-01-02T03:04:05.123456789Z stdout F here\n")
-    log.symlink_to("/data.log")
-    status = cri_pb2.ContainerStatusResponse(status=answers.container_status())
-    status.status.log_path = "/var/log/pods/0.log"
-    fake.prepare("ContainerStatus", status)
-    run = Run("--host-root", str(root), "-r", fake.endpoint, "logs", "a" * 64)
-    assert (run.code, run.stdout) == (0, "here\n")
 
 
 def test_logs_are_removed_below_and_nowhere_else(root: Path) -> None:

@@ -62,11 +62,6 @@ def test_set(file: Path, words: list[str], lines: list[str]) -> None:
     assert {*lines} <= {*written[2:]} <= {*lines, *zeros}
 
 
-def test_a_value_may_hold_an_equal_sign(file: Path) -> None:
-    assert config(file, "--set", "runtime-endpoint=unix:///a=b.sock").code == 0
-    assert config(file, "--get", "runtime-endpoint").stdout == "unix:///a=b.sock\n"
-
-
 @pytest.mark.parametrize(
     ("words", "line"),
     [

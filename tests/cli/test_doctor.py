@@ -81,13 +81,6 @@ def test_sources_that_fail_are_named(fake: FakeServer) -> None:
     assert {"runtime version", "runtime status", "disks", "images"} <= missing
 
 
-def test_no_runtime_at_all(tmp_path: Path) -> None:
-    done = run(f"unix://{tmp_path}/none.sock", "--no-registry")
-    assert (done.code, done.stderr) == (1, "")
-    assert done.stdout.startswith("SERIOUS      ")
-    assert "none.sock" in done.stdout.splitlines()[0]
-
-
 def test_a_runtime_that_hangs_is_the_first_finding(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(f"{tmp_path}/hung.sock")

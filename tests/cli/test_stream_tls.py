@@ -67,14 +67,6 @@ def assert_one_line(done: Run, reason: str) -> None:
 
 
 @pytest.mark.parametrize("line", ENDING)
-def test_without_options_no_certificate_is_verified(
-    fake: FakeServer, certificates: Certificates, line: str
-) -> None:
-    with runtime(fake, certificates):
-        assert_served(run(fake, line))
-
-
-@pytest.mark.parametrize("line", ENDING)
 def test_with_everything(fake: FakeServer, certificates: Certificates, line: str) -> None:
     options = [
         "--tls-ca", certificates.ca,
@@ -95,16 +87,6 @@ def test_servers_that_are_not_trusted(
     ):
         with runtime(fake, certificates):
             assert_one_line(run(fake, line, *options), reason)
-
-
-@pytest.mark.parametrize("line", COMMANDS)
-def test_a_certificate_that_is_missing(
-    fake: FakeServer, certificates: Certificates, line: str
-) -> None:
-    """TLS 1.3 reports it only after the handshake, and this server does not always do so."""
-    with runtime(fake, certificates, wants_client_cert=True):
-        done = run(fake, line, "--tls-ca", certificates.ca, "--tls-sni", "node.test")
-    assert_one_line(done, "https://127.0.0.1:")
 
 
 @pytest.mark.parametrize("line", COMMANDS)

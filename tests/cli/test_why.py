@@ -69,21 +69,6 @@ def test_sources_that_fail_are_named_and_never_fatal(fake: FakeServer, root: str
     assert found["facts"]["containers"][0]["state"] == "unknown"
 
 
-def test_a_pod_that_nobody_knows(fake: FakeServer, root: str) -> None:
-    node(fake, {"default/web": None})
-    done = run(fake, root, "wob")
-    assert (done.code, done.stdout) == (1, "")
-    assert 'no pod "wob"' in done.stderr
-
-
-@pytest.mark.parametrize("words", [("",), ("web", "-o", "xml"), ()])
-def test_what_cannot_be_meant(fake: FakeServer, root: str, words: tuple[str, ...]) -> None:
-    done = run(fake, root, *words)
-    assert done.code != 0
-    assert done.stdout == ""
-    assert done.stderr.count("\n") <= 3
-
-
 def test_all_pods_that_are_not_what_they_should_be(fake: FakeServer) -> None:
     node(fake, {"a/ok": None, "a/done": 0, "a/bad": 3, "a/worse": 1})
     done = Run("-r", fake.endpoint, "why", "--no-kube", wall_clock=lambda: NOW)

@@ -7,17 +7,18 @@ import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import grpc
+from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
-from tests.captures import Capture, documents, everything, load, runtimes
-from tests.captures.calls import LOOKUPS
-from tests.captures.lifecycle import FILES, prepare
+from tests.captures import DATA, Capture, documents, everything, load, runtimes
+from tests.captures.calls import LOOKED_UP, LOOKUPS, OTHER_CALLS, calls_that_count
+from tests.captures.scene import fake_containers, fake_images, prepared, real_version
 from tests.cli.run import Run
 from tests.cli.streaming_server import Played, playing
-from tests.fakecri import FakeServer, Status
+from tests.fakecri import FakeServer, Maker, Status
 
 LISTING = frozenset(
     (
@@ -214,7 +215,7 @@ CHANGES = [
 def _change_words(capture: Capture, folder: Path) -> list[str]:
     command = capture.command
     if "> /scene/p.json; " in command:  # a pod config with another UID, made by the script
-        pod = (FILES / "pod-web.json").read_text().replace('0001"', '00ff"')
+        pod = (DATA / "files" / "pod-web.json").read_text().replace('0001"', '00ff"')
         (folder / "p.json").write_text(pod)
         command = command.partition("; ")[2].replace("/scene/p.json", str(folder / "p.json"))
     requests = [rpc["request"] for rpc in capture.rpc]
@@ -222,7 +223,7 @@ def _change_words(capture: Capture, folder: Path) -> list[str]:
         "$CW": _first(requests, "container_id"),
         "$CO": _first(requests, "container_id"),
         "$PW": _first(requests, "pod_sandbox_id"),
-        "$S": str(FILES),
+        "$S": str(DATA / "files"),
     }
     for variable, value in ids.items():
         command = command.replace(variable, value)
@@ -233,8 +234,55 @@ def _first(requests: list[dict[str, str]], field: str) -> str:
     return next((request[field] for request in requests if field in request), "id")
 
 
+def _prepare_change(fake: FakeServer, capture: Capture, now: float) -> None:
+    answers: dict[str, list[Any]] = {}
+    is_looked_up = OTHER_CALLS.get(capture.name) == LOOKED_UP
+    if is_looked_up:
+        fake.offer("ListContainers", cri_pb2.ListContainersResponse())
+        fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse())
+    for rpc in calls_that_count(capture):
+        if is_looked_up and rpc["code"] == "NOT_FOUND":
+            continue  # the empty lists show it
+        code = grpc.StatusCode[rpc["code"]]
+        ok = code is grpc.StatusCode.OK
+        answers.setdefault(rpc["rpc"], []).append(
+            _answer_to(capture, now) if ok else Status(code, "as recorded")
+        )
+    for name, queued in answers.items():
+        fake.prepare(name, *queued)
+
+
+def _answer_to(capture: Capture, now: float) -> Maker:
+    is_fake = capture.name.startswith("f-")
+
+    def make(request: Any, context: grpc.ServicerContext) -> Message | None:
+        match request:
+            case cri_pb2.ListContainersRequest() if is_fake:
+                return cri_pb2.ListContainersResponse(containers=fake_containers(now))
+            case cri_pb2.ContainerStatusRequest() if is_fake:
+                status: Message = prepared("ContainerStatus")
+                return status
+            case cri_pb2.ContainerStatusRequest():
+                response = cri_pb2.ContainerStatusResponse()
+                response.status.id = request.container_id
+                response.status.state = cri_pb2.CONTAINER_RUNNING
+                return response
+            case cri_pb2.PodSandboxStatusRequest():
+                pod = cri_pb2.PodSandboxStatusResponse()
+                pod.status.id = request.pod_sandbox_id
+                return pod
+            case cri_pb2.ImageStatusRequest() if is_fake:
+                images = [i for i in fake_images() if request.image.image in i.repo_tags]
+                return cri_pb2.ImageStatusResponse(image=images[0])
+            case cri_pb2.VersionRequest():
+                return real_version()
+        return None
+
+    return make
+
+
 def replay_change(fake: FakeServer, capture: Capture, folder: Path) -> Run:
-    prepare(fake, capture, time.time())
+    _prepare_change(fake, capture, time.time())
     timeout = "5s" if capture.name.startswith("f-") else "20s"
     config = folder / "crictl.yaml"
     config.touch()
