@@ -81,7 +81,8 @@ def parse_duration(text: str) -> float:
 def _scaled(number: str, scale: int) -> int:
     """Return a decimal number times a scale, cut to an integer."""
     whole, _, fraction = number.partition(".")
-    return int(whole + fraction) * scale // 10 ** len(fraction)
+    divisor: int = 10 ** len(fraction)
+    return int(whole + fraction) * scale // divisor
 
 
 def format_duration(seconds: float) -> str:
