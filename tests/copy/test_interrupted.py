@@ -16,7 +16,6 @@ from typing import Any, Final
 import pytest
 
 from pycrictl.base.errors import CopyError
-from pycrictl.base.signals import undisturbed
 from pycrictl.copy.tree.commit import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.rootfs import Directory
@@ -161,10 +160,3 @@ def test_a_signal_while_the_stage_of_a_failure_is_removed(into: Path) -> None:
     sweep_root(THIS_MACHINE)
     assert stages_in(into) == []
     assert contents(into) == OLD
-
-
-def test_undisturbed_leaves_alone_what_does_nothing() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with undisturbed():
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    signal.signal(signal.SIGHUP, before)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import grpc
 import pytest
 from websockets.frames import Frame, Opcode
 from websockets.sync.server import ServerConnection
@@ -59,7 +58,7 @@ from tests.copy.transfer.conftest import (
     sending,
 )
 from tests.copy.trees import ignore, tree
-from tests.fakecri.server import FakeServer, Status
+from tests.fakecri.server import FakeServer
 from tests.streams.servers import make_certificates
 
 __all__ = ["tree"]
@@ -241,13 +240,6 @@ def test_a_runtime_without_the_calls_is_asked_first(copier: Copier, tree: Path) 
     with pytest.raises(Unimplemented):
         next(methods.pack_from(copier, b"/x", Rules(), copier.watch))
     assert (copier.totals, copier.bytes, copier.skipped) == ([], 0, [])
-
-
-@pytest.mark.parametrize("data", [b"no archive" * 100, HONEST[:-1024], b""])
-def test_bad_archives_stay(fake: FakeServer, copier: Copier, tmp_path: Path, data: bytes) -> None:
-    fake.prepare("CopyToContainer", Status(grpc.StatusCode.INVALID_ARGUMENT, "no path"))
-    with pytest.raises((CopyError, StreamError)):
-        unpacked(copier, data, tmp_path)
 
 
 def forever(channel: int, data: bytes) -> Script:
