@@ -46,34 +46,6 @@ def play(watch: Watch, replay: Replay, *, interval_s: float = 0.25) -> None:
         at_s += interval_s
 
 
-def test_an_unpacking_pull_of_containerd_2(watch: Watch, fake: FakeContainerd) -> None:
-    image = "127.0.0.1/unpack@sha256:af03d004a55c"
-    large = "sha256:16c47e2041a4c1567261cfb5ff45eb0585159dc3f7b166cca39e441922e2e139"
-    unpacked = 503_326_720
-    replay = Replay(fake, DATA / "pull-ctd2-unpack.jsonl")
-    at_s = 0.0
-    while at_s < replay.end + 1.0:
-        wall_s = replay.advance(at_s)
-        if large in fake.blobs:
-            fake.blobs[large].data = unpacked.to_bytes(4, "little")
-        watch.poll(at_s, wall_s)
-        at_s += 0.1
-
-    assert watch.endings == [(image, "")]
-    assert [item.progress for item in watch.layers(image)] == [1_479_983, 13_179_111, 3_586_136]
-    assert all(item.progress == item.total for item in watch.layers(image))
-    assert {item.phase for item in watch.layers(image)} == {Phase.DONE}
-    way = [item for item in watch.ways[image, large] if item.phase is Phase.EXTRACTING]
-    assert {item.extracted_total for item in way} == {unpacked}
-    assert [item.progress for item in way] == [13_179_111] * len(way)
-    sizes = [item.extracted for item in way]
-    assert sizes == sorted(sizes)
-    assert len(set(sizes)) > 5
-    assert watch.items[image, large].extracted == unpacked
-    assert watch.shares[image] == sorted(watch.shares[image])
-    assert watch.shares[image][-1] == 1.0
-
-
 def test_an_aborted_and_repeated_pull_of_containerd_1_6(watch: Watch, fake: FakeContainerd) -> None:
     play(watch, Replay(fake, DATA / "pull-ctd16-abort.jsonl"))
     big = "127.0.0.1/big@sha256:ba08c26baae1"

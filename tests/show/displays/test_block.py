@@ -20,28 +20,6 @@ def terminal() -> Iterator[Terminal]:
         yield terminal
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (["a", "b", "total"], ["total"]),
-        (["a", "b", "total"], ["b", "total"]),
-        (["a", "total", "total"], ["a", "total"]),
-        (["total"], ["a", "b", "total"]),
-        (["a long line", "total"], ["a", "total"]),
-        (["a", "b", "c"], ["x", "y", "z"]),
-    ],
-)
-def test_leaves_nothing_of_the_frame_before(
-    terminal: Terminal, before: list[str], after: list[str]
-) -> None:
-    block = TerminalBlock(terminal.stderr)
-    block.draw(before, size=SIZE)
-    block.draw(after, size=SIZE)
-    assert terminal.look() == after
-    assert terminal.screen.cursor == (0, 0)
-    block.close()
-
-
 def test_prints_above(terminal: Terminal) -> None:
     block = TerminalBlock(terminal.stderr)
     block.print_above("before anything is drawn")

@@ -53,13 +53,6 @@ def test_clock(seconds: float, expected: str) -> None:
     assert phrases.clock(seconds) == expected
 
 
-def test_cut() -> None:
-    assert phrases.cut("abcdef", 4) == "abc…"
-    assert phrases.cut("宽宽宽", 4) == "宽…"
-    assert phrases.cut("abc", 1) == "…"
-    assert phrases.cut("abc", 0) == ""
-
-
 @pytest.mark.parametrize(
     ("name", "columns", "shown"),
     [

@@ -177,29 +177,6 @@ def test_colours(variable: dict[str, str]) -> None:
 
 # In windows of any size
 
-SIZES = [(80, 24), (20, 5), (120, 3), (1, 1)]
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_forty_layers_fit_in_every_window(size: tuple[int, int]) -> None:
-    columns, rows = size
-    with Terminal(columns, rows) as terminal:
-        bars = Bars(terminal.stderr, {})
-        for step in range(60):
-            bars.show(view(forty_layers(step), now=step / 4, rate=9.9 * MIB, eta_s=99.0))
-            lines = terminal.look()
-            assert terminal.screen.cut == 0
-            assert terminal.screen.everything == lines  # nothing was scrolled away
-            assert len(lines) <= max(min(rows - 1, 11), 1)
-            if columns >= 40:
-                assert lines[-1].startswith("Total ")
-                assert not any("Total" in line for line in lines[:-1])
-        bars.show(view(forty_layers(60), now=15.0))
-        bars.close()
-        terminal.look()
-        assert not any("downloading" in line for line in terminal.screen.everything)
-
-
 NUMBERS = strategies.integers(min_value=0, max_value=2**63 - 1)
 ITEMS = strategies.builds(
     layer,

@@ -120,25 +120,19 @@ T = TypeVar("T")
 class StoredLayer(NamedTuple):
     """An unpacked layer; ``digest`` and ``size_bytes`` are those of its compressed form.
 
-    ``name`` and ``parent`` are the storage's own names; ``digest`` is empty if there is none yet.
+    ``digest`` is empty if there is none yet; ``created`` is a time as the storage writes it.
     """
 
     digest: str
     size_bytes: int
     created: str = ""
-    name: str = ""
-    parent: str = ""
 
 
 class StoredImage(NamedTuple):
-    """An image; ``id`` is its config's digest without the algorithm, or derived from more.
-
-    ``top`` is the storage's own name for its uppermost layer.
-    """
+    """An image; ``id`` is its config's digest without the algorithm, or derived from more."""
 
     id: str
     names: tuple[str, ...]
-    top: str
 
 
 class Storage:
@@ -151,15 +145,6 @@ class Storage:
 
     def images(self) -> list[StoredImage]:
         return [image for image in self._list("image", _image) if image.id]
-
-    def layers_of(self, image: StoredImage) -> dict[str, StoredLayer]:
-        by_name = {layer.name: layer for layer in self._list("layer", _layer)}
-        chain: list[StoredLayer] = []
-        name = image.top
-        while (layer := by_name.pop(name, None)) is not None:  # each once, even in a cycle
-            chain.append(layer)
-            name = layer.parent
-        return {layer.digest: layer for layer in reversed(chain) if layer.digest}
 
     def _list(self, kind: str, read: Callable[[dict[str, Any]], T]) -> list[T]:
         with suppress(OSError, ValueError):
@@ -180,15 +165,11 @@ def _layer(entry: dict[str, Any]) -> StoredLayer:
         text(digest) if is_whole else "",
         count(entry.get("compressed-size")),
         text(entry.get("created")),
-        text(entry.get("id")),
-        text(entry.get("parent")),
     )
 
 
 def _image(entry: dict[str, Any]) -> StoredImage:
-    return StoredImage(
-        text(entry.get("id")), tuple(texts(entry.get("names"))), text(entry.get("layer"))
-    )
+    return StoredImage(text(entry.get("id")), tuple(texts(entry.get("names"))))
 
 
 # The process
@@ -331,10 +312,8 @@ class FileLayers:
             if layer.is_complete:
                 layer.phase = Phase.EXTRACTING if turn in ("", layer.digest) else Phase.WAITING
 
-    def finish(self, stored: Mapping[str, StoredLayer]) -> None:
-        self._sizes = self._sizes or {
-            digest: stored_layer.size_bytes for digest, stored_layer in stored.items()
-        }
+    def finish(self) -> None:
+        """Settle all layers of a successful pull; without a manifest, their digests are unknown."""
         self._identify(is_over=True)
         for layer in self.unsettled:
             layer.settle(Phase.DONE if layer.progress else Phase.PRESENT)

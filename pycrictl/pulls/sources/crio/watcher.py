@@ -212,8 +212,8 @@ class CrioWatcher:
         del self._pulls[pull.folder]
         layers = pull.layers or FileLayers(None)
         layers.update((), pull.owner.storage.layers(), wall_s)
-        if (image := pull.made_image()) is not None:
-            layers.finish(pull.owner.storage.layers_of(image))
+        if pull.made_image() is not None:
+            layers.finish()
         else:
             reason = "CRI-O ended during the pull" if is_orphan else "the pull ended"
             there = len(layers) - len(layers.unsettled)
