@@ -68,22 +68,20 @@ def pull_slot(
             if not _took_slot(folder, limit, held):
                 on_wait()
                 while not _took_slot(folder, limit, held):
-                    _pause(deadline, limit, image)
+                    left_s = _POLL_S if deadline is None else deadline - time.monotonic()
+                    if left_s <= 0:
+                        raise DeadlineExceeded(
+                            f"no slot for pulling {quote(image)} became free in time",
+                            code="DeadlineExceeded",
+                            hint=f"the limit is {limit}; other processes hold as many slots",
+                        )
+                    time.sleep(min(_POLL_S, left_s))
         except OSError as exc:
             raise PycrictlError(
                 f"cannot use the directory {quote(str(directory))} for pull slots: {exc.strerror}",
                 hint=f"{DIRECTORY_VARIABLE} names another one",
             ) from exc
         yield
-
-
-def _pause(deadline: float | None, limit: int, image: str) -> None:
-    left_s = _POLL_S if deadline is None else deadline - time.monotonic()
-    if left_s <= 0:
-        message = f"no slot for pulling {quote(image)} became free in time"
-        hint = f"the limit is {limit}, and other processes on this node hold as many slots"
-        raise DeadlineExceeded(message, code="DeadlineExceeded", hint=hint)
-    time.sleep(min(_POLL_S, left_s))
 
 
 def _took_slot(folder: int, limit: int, held: ExitStack) -> bool:
