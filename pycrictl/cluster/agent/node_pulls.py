@@ -237,12 +237,9 @@ class NodePulls:
         self.changes.notify()
 
     def keep(self, ended: Sequence[PullState]) -> None:
-        """Remember ended pulls; the dictionary is replaced, never changed in place."""
-        images, now_s = {pull.image for pull in ended}, time.time()
-        before = self._ended.values()
-        kept = [
-            pull for pull in before if pull.image not in images and now_s - pull.ended_s < ENDED_S
-        ]
+        """Remember the last ended pulls; the dictionary is replaced, never changed in place."""
+        images = {pull.image for pull in ended}
+        kept = [pull for pull in self._ended.values() if pull.image not in images]
         self._ended = {pull.image: pull for pull in [*kept, *ended][-MAX_ENDED:]}
 
     def _begin(self) -> None:

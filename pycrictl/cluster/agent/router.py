@@ -11,7 +11,8 @@ How ``kubectl get imagepulls -A -w`` is served:
 2. A list and its watches share a ``feed``: a round queries the nodes and compares the result with
    the objects before; each change gets a version and goes to every watch.
 3. ``cluster`` finds the nodes with pods that wait for an image (``asyncapi``), and queries their
-   agents (``peers``), by the CA of ``certificate``; a token authenticates this agent to them.
+   agents (``peers``), by the CA among the files of ``listener.Certificates``; a token
+   authenticates this agent to them.
 4. The agent of such a node follows its pulls in ``node_pulls`` with ``pulls.sources.node_watch``;
    ``objects`` joins them with the images of the pods, and ``api.answers`` writes the requested
    form.
