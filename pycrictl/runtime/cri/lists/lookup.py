@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar
@@ -145,7 +144,7 @@ class Lookup:
         """
         matches = self._match_pods(text)
         if not matches:
-            raise self._no_pod(text)
+            raise NotFound(f"no pod {quote(text)}", hint=PODS_HINT)
         return self._only("pod", text, matches)
 
     def find_container(self, text: str) -> cri_pb2.Container:
@@ -256,13 +255,6 @@ class Lookup:
         more = f" and {len(matches) - LISTED_MATCHES} more" if len(matches) > LISTED_MATCHES else ""
         listed = ", ".join(words[:LISTED_MATCHES])
         raise UsageError(f"{quote(text)} matches {len(matches)} {kind}s: {listed}{more}")
-
-    def _no_pod(self, text: str) -> NotFound:
-        hint = PODS_HINT
-        with suppress(PycrictlError):
-            for container in self._match_containers(text)[:1]:
-                hint = f"it is a container: {self.full_name(container)}"
-        return NotFound(f"no pod {quote(text)}", hint=hint)
 
     def _no_container(self, text: str) -> NotFound:
         owner = text.rpartition("/")[0]

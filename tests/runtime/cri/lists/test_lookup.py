@@ -164,7 +164,6 @@ def test_words_for_a_pod(node: Lookup, word: str, letter: str) -> None:
     [
         ("db", '"db" matches 2 pods: prod/db, test/db', None),
         ("wbe", 'no pod "wbe"', "'pycrictl pods' lists the pods of the node"),
-        ("coredns", 'no pod "coredns"', "it is a container: kube-system/dns/coredns"),
     ],
 )
 def test_no_such_pod(node: Lookup, word: str, error: str, hint: str | None) -> None:
