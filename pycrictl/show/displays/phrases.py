@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from unicodedata import east_asian_width
 
 from pycrictl.base.units import TEXT_LIMIT, escape, format_bytes, format_part
@@ -68,12 +68,6 @@ def words(sums: Sums) -> tuple[str, str, str, str, str]:
 
 def sentence(verb: str, sums: Sums, *more: str) -> str:
     return " ".join(filter(None, (verb, *map(str.strip, words(sums)), *more)))
-
-
-def speed(sums: Sums) -> dict[str, Any]:
-    rate, eta_s = sums.current_rate, sums.eta_s
-    known = {"rate": rate and round(rate), "eta_s": eta_s and round(eta_s, 1)}
-    return {key: value for key, value in known.items() if value is not None}
 
 
 def clock(seconds: float) -> str:

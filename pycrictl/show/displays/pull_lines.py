@@ -177,7 +177,10 @@ def _of_image(pull: PullState, layer: LayerState, view: View) -> dict[str, Any]:
     fields: dict[str, Any] = {"image_progress": sums.progress, "image_total": sums.total}
     if sums.percent is not None:
         fields["percent"] = sums.percent
-    fields |= phrases.speed(sums)
+    if sums.current_rate is not None:
+        fields["rate"] = round(sums.current_rate)
+    if sums.eta_s is not None:
+        fields["eta_s"] = round(sums.eta_s, 1)
     if pull.began_s:
         fields["elapsed_s"] = round(view.wall_s - pull.began_s, 1)
     return fields

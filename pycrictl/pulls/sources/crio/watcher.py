@@ -42,9 +42,6 @@ from pycrictl.runtime.containerd.store import Manifest
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.lists import lookup
 
-PATIENCE_S: Final = 1.0
-"""How long a pull may stay unnamed, as lines appear in the journal with a delay."""
-
 _SOON_S: Final = 10.0
 """A pull usually creates its directory within this time after its line in the journal."""
 
@@ -111,6 +108,7 @@ class CrioWatcher:
     find_manifest: Callable[[ManifestRequest], Manifest | None] = ask
     keyring: Keyring | None = None
     read_log: Callable[[float], Sequence[journal.JournalLine]] | None = None
+    patience_s: float = 1.0  # How long a pull may be unnamed, as lines of the journal come late
 
     def __post_init__(self) -> None:
         root = Path(noderoot.directory())
@@ -139,9 +137,8 @@ class CrioWatcher:
         ended = []
         for pull in sorted(self._pulls.values(), key=lambda pull: pull.started_s):
             blobs = files.read_folder(pull.folder, pull.open_numbers)
-            is_orphan = owner.pid != pull.owner.pid
-            if blobs is None or is_orphan:
-                ended.append(self._end(pull, wall_s, is_orphan=is_orphan))
+            if blobs is None or owner.pid != pull.owner.pid:  # CRI-O has been restarted
+                ended.append(self._end(pull, wall_s))
                 continue
             if not pull.image:
                 self._assign_name(pull, wall_s)
@@ -177,7 +174,7 @@ class CrioWatcher:
             access = pull.owner.access
             question = ManifestRequest(known.reference, known.credentials, access, self.keyring)
             pull.inquiry = Answers([question], self.find_manifest)
-        elif wall_s - pull.started_s >= PATIENCE_S:
+        elif wall_s - pull.started_s >= self.patience_s:
             self._unnamed += 1
             pull.is_unknown = True
             pull.image = f"unknown image ({self._unnamed})"
@@ -208,17 +205,16 @@ class CrioWatcher:
             candidates = [Expected(item, 0.0) for item in wanted]
         return candidates
 
-    def _end(self, pull: PullFolder, wall_s: float, *, is_orphan: bool) -> PullState:
+    def _end(self, pull: PullFolder, wall_s: float) -> PullState:
         del self._pulls[pull.folder]
         layers = pull.layers or FileLayers(None)
         layers.update((), pull.owner.storage.layers(), wall_s)
         if pull.made_image() is not None:
             layers.finish()
         else:
-            reason = "CRI-O ended during the pull" if is_orphan else "the pull ended"
             there = len(layers) - len(layers.unsettled)
             what = f" ({there} of {plural(len(layers), 'layer')} seen complete)" if layers else ""
-            pull.error = f"{reason} without an image{what}"
+            pull.error = f"the pull ended without an image{what}"
         return pull.state()
 
 

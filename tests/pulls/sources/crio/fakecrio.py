@@ -99,19 +99,14 @@ class FakeCrio:
         self.journal.append(JournalLine(time.time() - ago_s, "crio", text))
 
     def commit(self, digest: str, size_bytes: int, *, created_s: float | None = None) -> None:
-        """Store a layer on top of the last one."""
+        """Store a layer."""
         created = {"created": datetime.fromtimestamp(created_s or time.time(), UTC).isoformat()}
-        parent = {"parent": self._layers[-1]["id"]} if self._layers else {}
         layer = {"id": f"id-{digest}", "compressed-diff-digest": digest}
-        self._layers.append(
-            {**layer, "compressed-size": size_bytes, "diff-size": 1, **parent, **created}
-        )
+        self._layers.append({**layer, "compressed-size": size_bytes, **created})
         self._put("layer", self._layers)
 
     def commit_image(self, image_id: str, *names: str) -> None:
-        """Store an image on top of the last layer."""
-        image = {"id": image_id, "names": names, "layer": self._layers[-1]["id"]}
-        self._images.append(image)
+        self._images.append({"id": image_id, "names": names})
         self._put("image", self._images)
 
     def _put(self, kind: str, document: object) -> None:
