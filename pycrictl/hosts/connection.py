@@ -136,7 +136,7 @@ class Ssh:
             self._words = shlex.split(self.environ.get(COMMAND_VARIABLE) or "ssh")
         except ValueError as exc:
             raise UsageError(f"{COMMAND_VARIABLE}: {str(exc).lower()}") from None
-        folder = Path(session.socket_of(self.environ, "")).parent
+        folder = Path(session.way_file(self.environ, "")).parent
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         if not session.is_private(str(folder)):
@@ -162,12 +162,11 @@ class Ssh:
 
     def reach(self, host: Host) -> session.Fields:
         """Return how commands are run there; sends the program if the host needs it."""
-        socket = session.socket_of(self.environ, host.label)
-        way = session.known_way(socket) if self.keeps else None
-        way = way or self._new_way(host, socket)
+        file = session.way_file(self.environ, host.label)
+        way = (self.keeps and session.known_way(file)) or self._new_way(host, file)
         return {**way, "sudo": [""]} if self.sudo else way
 
-    def _new_way(self, host: Host, socket: str) -> session.Fields:
+    def _new_way(self, host: Host, file: str) -> session.Fields:
         with self._lock:  # digests are computed once
             programs = [f"{p.machine}:{p.name}:{p.digest}" for p in self._programs.values()]
         words = {"version": __version__, "programs": " ".join(programs)}
@@ -177,15 +176,16 @@ class Ssh:
             program = f"{self._send(host, machine)}/pycrictl"
         if not re.fullmatch(r"/[\w./+@=,-]+", program, re.ASCII):
             raise HostError(f"the program there has an unusable name: {escape(program)}")
+        socket = session.socket_of(self.environ, host.label)
         way = {"socket": [socket], "ssh": self._options(host), "name": [host.name]}
         if not self.keeps:
             scratch = str(Path(program).parent.parent)
             program = f"env XDG_CACHE_HOME={scratch}/cache {program}"
             return {**way, "program": [program], "scratch": [scratch]}
-        way["program"] = [program]
+        way |= {"program": [program], "file": [file]}
         with suppress(OSError):
             way["inode"] = [str(os.lstat(socket).st_ino)]
-            Path(f"{socket}.way").write_bytes(session.pack(way))
+            Path(file).write_bytes(session.pack(way))
         return way
 
     def put(self, host: Host, content: bytes) -> str:
@@ -212,7 +212,7 @@ class Ssh:
         asks = f"-oBatchMode={'no' if self.asks else 'yes'}"
         words = [*self._options(host), asks, "-T", "--", host.name, f"sh -c '{script}'"]
         try:
-            with closing(Process(words, stdin.fileno() if stdin else None)) as process:
+            with closing(Process(words, stdin.fileno() if stdin else None, {})) as process:
                 for _ in process.pieces(timeout_s):
                     pass
         except TimeoutError:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-    Fields = dict[str, list[str]]
-    """Names with any number of texts."""
+    Fields = dict[str, list[str]]  # names with any number of texts
 
 COMMAND_VARIABLE = "PYCRICTL_SSH_COMMAND"
 HOST_VARIABLE = "PYCRICTL_HOST"
@@ -54,16 +53,19 @@ class HostError(Exception):
 
 
 def socket_of(environ: Mapping[str, str], label: str) -> str:
-    """Return the path of a host's control socket; with ``.way``, of what is known of the host.
+    """Return the path of a host's control socket: 128 bits of a digest, as 107 bytes are most."""
+    import hashlib  # takes time to load
 
-    128 bits of a digest, so that no two hosts share one; the path of a socket has 107 bytes.
-    """
-    import hashlib  # the host's end needs none of it
+    folder, key = os.path.split(way_file(environ, label))
+    return f"{folder}/{hashlib.sha256(key.encode()).hexdigest()[:32]}"
 
+
+def way_file(environ: Mapping[str, str], label: str) -> str:
+    """Return the path of the file with what is known of a host, for ``known_way``."""
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     folder = f"{runtime}/pycrictl" if runtime else f"/tmp/pycrictl-ssh-{os.geteuid()}"
     key = f"{environ.get(COMMAND_VARIABLE, '')}\0{label}".encode(errors="surrogateescape")
-    return f"{folder}/{hashlib.sha256(key).hexdigest()[:32]}"
+    return f"{folder}/{key.hex()}.way"
 
 
 def is_private(folder: str) -> bool:
@@ -86,19 +88,19 @@ def unpack(content: bytes) -> Fields:
     return fields
 
 
-def known_way(socket: str) -> Fields | None:
+def known_way(file: str) -> Fields | None:
     """Return how commands are run on a host, if its control connection is kept.
 
     ``ssh`` are the words of ssh with its options, ``name`` is its destination, ``program`` runs the
     program there, by sudo if ``sudo`` is set. ``scratch`` are folders to remove afterwards. The
-    ``inode`` tells the ``socket`` of this connection from later ones.
+    ``inode`` tells the ``socket`` of this connection from later ones; ``file`` is the argument.
     """
     try:
-        with open(f"{socket}.way", "rb") as file:
-            way = unpack(file.read())
-        is_kept = way.get("inode") == [str(os.lstat(socket).st_ino)]
-        return way if is_kept and is_private(os.path.dirname(socket)) else None
-    except OSError:
+        with open(file, "rb") as content:
+            way = unpack(content.read())
+        is_kept = way["inode"] == [str(os.lstat(way["socket"][0]).st_ino)]
+        return way if is_kept and is_private(os.path.dirname(file)) else None
+    except (OSError, KeyError):  # KeyError: it is being written
         return None
 
 
@@ -125,7 +127,7 @@ def run_kept(argv: Sequence[str]) -> int | None:
         _, label, *words = words
     if not words or words[0] not in _PLAIN or "PYCRICTL_ON_HOST" in os.environ:
         return None
-    if (way := known_way(socket_of(os.environ, label))) is None:
+    if (way := known_way(way_file(os.environ, label))) is None:
         return None
     for number in (signal.SIGTERM, signal.SIGHUP):  # else the terminal would stay raw
         if signal.getsignal(number) is signal.SIG_DFL:
@@ -179,7 +181,7 @@ def started(
     command = f'{sudo}{way["program"][0]} __host {told} "$SSH_CONNECTION"'
     flags = ["-tt", "-o", "LogLevel=ERROR"] if is_terminal else ["-T", "-o", "BatchMode=yes"]
     words = [*way["ssh"], *flags, "--", *way["name"], command]
-    process = Process(words, stdin, socket=way["socket"][0], is_terminal=is_terminal)
+    process = Process(words, stdin, way, is_terminal=is_terminal)
     if is_terminal and sudo:
         process.before.clear()  # it may ask for a password
     return process
@@ -192,7 +194,7 @@ class Process:
 
     Args:
         stdin: what it reads; None for nothing.
-        socket: of the control connection; without, it opens that, and asks on this terminal.
+        way: how the host is reached; if empty, it opens the connection and asks on this terminal.
         is_terminal: whether its own terminal is also its standard input and outputs; ``stdout`` is
             the other end of that.
 
@@ -201,10 +203,10 @@ class Process:
     """
 
     def __init__(
-        self, words: list[str], stdin: int | None, *, socket: str = "", is_terminal: bool = False
+        self, words: list[str], stdin: int | None, way: Fields, *, is_terminal: bool = False
     ) -> None:
-        self._socket, self._status = socket, -1
-        self._control, terminal = os.openpty() if socket else (-1, -1)
+        self._way, self._status = way, -1
+        self._control, terminal = os.openpty() if way else (-1, -1)
         self.stdout, self._stderr, given = self._control, -1, [terminal] * 3
         if is_terminal:
             self.resize()
@@ -215,14 +217,14 @@ class Process:
             given += [out, err]
         self.before = {fd: b"" for fd in (self.stdout, self._stderr) if fd >= 0}
         actions: list[Any] = [(os.POSIX_SPAWN_DUP2, fd, place) for place, fd in enumerate(given)]
-        if socket:  # a session gets the first terminal that it opens
+        if way:  # a session gets the first terminal that it opens
             actions.insert(0, (os.POSIX_SPAWN_OPEN, 1, os.ttyname(terminal), os.O_RDWR, 0))
         self._pid = os.posix_spawnp(
             words[0],
             words,
             os.environ,
             file_actions=actions,
-            setsid=bool(socket),
+            setsid=bool(way),
             setsigdef=[signal.SIGPIPE],
         )
         for descriptor in {*given, terminal} - {-1}:
@@ -261,7 +263,7 @@ class Process:
                     write(self._control, data)
                 elif not data:
                     left.remove(descriptor)
-                    if descriptor == self.stdout and not self._socket:
+                    if descriptor == self.stdout and not self._way:
                         timeout_s = 0
                 elif data := self._after_mark(descriptor, data):
                     yield descriptor == self._stderr, data
@@ -291,12 +293,12 @@ class Process:
         """Return the command's exit status; HostError if it has not begun, or was cut off."""
         status = self.close()
         if self.stdout in self.before:
-            with suppress(OSError):
-                os.unlink(f"{self._socket}.way")
+            with suppress(OSError, KeyError):
+                os.unlink(self._way["file"][0])
             raise self.failure()
         # So ssh ends with its connection, whose socket vanishes a moment later; so may a command.
         for _ in range(25 if status == 255 else 0):
-            if not os.path.exists(self._socket):
+            if not os.path.exists(self._way["socket"][0]):
                 raise HostError("the connection has ended", is_begun=True)
             time.sleep(0.02)
         return status
