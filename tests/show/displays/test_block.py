@@ -20,21 +20,6 @@ def terminal() -> Iterator[Terminal]:
         yield terminal
 
 
-def test_prints_above(terminal: Terminal) -> None:
-    block = TerminalBlock(terminal.stderr)
-    block.print_above("before anything is drawn")
-    block.draw(["a", "total"], size=SIZE)
-    block.print_above("long " * 20)
-    assert terminal.look() == [
-        "before anything is drawn",
-        ("long " * 16).rstrip(),
-        ("long " * 4).rstrip(),
-        "a",
-        "total",
-    ]
-    block.close()
-
-
 @pytest.mark.parametrize("rewraps", [True, False])
 def test_follows_the_window(terminal: Terminal, rewraps: bool) -> None:
     above = ["$ echo hello", "hello", "$ pull"]
@@ -64,19 +49,6 @@ def test_a_whole_frame_repairs_what_others_wrote(terminal: Terminal) -> None:
     block.draw(frame, size=SIZE)
     assert terminal.look() == ["one", *frame]
     block.close()
-
-
-def test_close_puts_the_last_lines_in_its_place(terminal: Terminal) -> None:
-    terminal.stderr.write("$ pull\n")
-    block = TerminalBlock(terminal.stderr)
-    block.draw(["a", "b", "total"], size=SIZE)
-    block.close(["demo:1  done"])
-    assert terminal.look() == ["$ pull", "demo:1  done"]
-    assert terminal.screen.cursor == (0, 2)
-    sent = terminal.sent
-    block.close()
-    terminal.look()
-    assert terminal.sent == sent
 
 
 def test_waits_for_a_terminal_that_does_not_block(terminal: Terminal) -> None:
