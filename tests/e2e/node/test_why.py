@@ -127,7 +127,7 @@ def test_an_image_that_cannot_be_pulled(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, unknown_ca: str, trouble: str
 ) -> None:
     monkeypatch.setattr(
-        "pycrictl.pulls.sources.endings.BACK_OFF_S", 100.0
+        "pycrictl.pulls.sources.failures.BACK_OFF_S", 100.0
     )  # no retry is due meanwhile
     lab = scene.lab
     reference = {
