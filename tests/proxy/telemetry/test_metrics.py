@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import socket
 import urllib.error
@@ -16,12 +17,17 @@ import pytest
 from pycrictl import __version__
 from pycrictl._proto import cri_pb2
 from pycrictl.proxy import admin
+from pycrictl.proxy.events import PullRecorded
+from pycrictl.proxy.pulls.pull_calls import CallState, PullKey
+from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.runtime_lookup import PodKey
 from pycrictl.proxy.telemetry.history import newest
 from pycrictl.runtime.cri.calls.client import CriClient
 from tests.e2e.node.kubelet import RUNTIME
 from tests.fakecri import FakeServer, Status
 from tests.proxy.copier import Copier, Pretended, container, refusal
 from tests.proxy.program import Program
+from tests.proxy.telemetry.records import metrics
 from tests.runtime.containerd.fakectd import FakeContainerd
 from tests.runtime.containerd.made import Made
 from tests.support.limited_pulls import (
@@ -138,18 +144,17 @@ def test_bytes_by_phase(folder: Path) -> None:
         assert kept["digest"] == containerd.images["docker.io/library/a:1"]
 
 
-def test_a_pull_of_several_attempts_waits_once(fake: FakeServer, start: Start) -> None:
-    denied = Status(grpc.StatusCode.UNKNOWN, "denied")
-    fake.prepare("ImageStatus", ABSENT, repeat=True)
-    fake.prepare("PullImage", denied, denied, cri_pb2.PullImageResponse(image_ref="r"))
-    proxy = start(*LISTEN)
-    for _ in range(2):
-        with pytest.raises(grpc.RpcError):
-            proxy.kubelet.pull("a", pod("web"))
-    proxy.kubelet.pull("a", pod("web"))
-    wait_until(lambda: Scrape(proxy)("pulls_total", outcome="pulled", code="OK") == 1)
-    assert Scrape(proxy)("pulls_total", outcome="failed", code="Unknown") == 2
-    assert Scrape(proxy)("pull_wait_seconds_count") == 1
+def test_a_pull_of_several_attempts_waits_once() -> None:
+    async def run() -> float | None:
+        counting, queue = metrics(), PullQueue(1)
+        for number, how in enumerate((CallState.FAILED, CallState.FAILED, CallState.DONE)):
+            call = queue.submit(number, PullKey("a"), now=number, pod=PodKey("n", "web", "u"))
+            queue.end(number, how, now=number + 0.5)
+            counting(PullRecorded(call))
+        assert call.attempt == 3
+        return counting.registry.get_sample_value("pycrictl_pull_wait_seconds_count")
+
+    assert asyncio.run(run()) == 1
 
 
 def test_calls(fake: FakeServer, start: Start) -> None:
