@@ -285,7 +285,8 @@ class Decisions(RuleBasedStateMachine):
         ticket = data.draw(st.sampled_from(self.running))
         key = self.keys[ticket]
         took = ticket not in self.present
-        others = [one for one in self.equal(key) if one != ticket]
+        slot = self.follows.get(ticket, ticket)
+        others = [t for t in self.equal(key) if t != ticket and self.follows.get(t, t) == slot]
         equal = [one for one in self.waiting if self.keys[one] == key] if not others else []
         if not self.queue.book.calls[ticket].pull.calls.keys() - {ticket}:
             equal = []  # they have not joined it: they are in line
@@ -299,7 +300,7 @@ class Decisions(RuleBasedStateMachine):
             mine = equal if how is CallState.DONE else equal[:1]
             assert started[: len(mine)] == mine, "equal ones go on in its slot"
             for one in mine:
-                self.follows[one] = self.follows.get(ticket, ticket)
+                self.follows[one] = slot
         self.follow(decisions)
 
     @precondition(lambda self: self.waiting)
