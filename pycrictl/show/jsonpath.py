@@ -1,19 +1,22 @@
 """kubectl's JSONPath on documents, as far as people type it. Pure.
 
-A *path* is ``.metadata.name``, ``$.items[*].id`` or ``{.id}``. Its steps are
+A *path* is ``.metadata.name``, ``$.items[?(@.state=="X")].id`` or ``{.id}``. Its steps are
 
 - ``.name``: any characters but ``.,[]${}@()=<>!&|`` and spaces, unless escaped by a backslash;
 - ``..name``: at any depth;
 - ``*`` and ``[*]``: all values of a list or an object;
 - ``[0]``, ``[-1]``, ``[1:]``, ``[:2]``: elements of a list;
-- ``['name']``: this key.
+- ``['name']``: this key;
+- ``[?(@.a)]``, ``[?(@.a == 'x')]``: elements in which the path has a value, or one that compares
+  as given with text, a number, ``true`` or ``false``.
 
 A *template* is text with paths in braces, and ``{range PATH}…{end}`` around parts that are
-repeated for each match. Missing data yields nothing.
+repeated for each match. Missing data yields nothing, and values of different types are unequal.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -26,15 +29,31 @@ from pycrictl.show.datatext import compact_json
 MAX_VALUES: Final = 1_000_000
 """Maximum after one step; a few ``..`` in a row could select any number."""
 
+_OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_FILTER_HINT: Final = (
+    "a filter is [?(@.NAME)] or [?(@.NAME == VALUE)], also with != < <= > >=; text is in quotes"
+)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r"}
 
 # All expressions match in linear time.
 _QUOTED: Final = r"""(?s:'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+\")"""
 _INTEGER: Final = r"-?[0-9]{1,15}"
 _NAME: Final = r"(?s:[^.,\[\]${}@ ()=<>!&|\t\n\\]|\\.)"
+_CONSTANT: Final = rf"{_QUOTED}|true|false|[+-]?[0-9]{{1,15}}(?:\.[0-9]{{1,15}})?"
+_FILTER: Final = (
+    rf"\?\(\s*(?P<operand>@?(?:\.{_NAME}++|\[(?:{_QUOTED}|{_INTEGER})\])*+)\s*"
+    rf"(?:(?P<operator>[=!<>]=|[<>])\s*(?P<constant>{_CONSTANT})\s*)?\)"
+)
 _STEP: Final = (
     rf"(?P<dots>\.\.?)(?P<name>{_NAME}*+)|\[\s*(?:(?P<all>\*)|(?P<key>{_QUOTED})|"
-    rf"(?P<bounds>(?:{_INTEGER})?:(?:{_INTEGER})?|{_INTEGER}))\s*\]"
+    rf"(?P<bounds>(?:{_INTEGER})?:(?:{_INTEGER})?|{_INTEGER})|{_FILTER})\s*\]"
 )
 
 
@@ -69,8 +88,11 @@ class JsonPath:
         while position < len(path):
             match = re.compile(_STEP).match(path, position)
             if match is None or (match["dots"] == ".." and not match["name"]):
+                hint = _FILTER_HINT if "?" in path else None
                 rest = quote(path[position:])
-                raise JsonPathError(f"{quote(text)} is not a JSONPath: {rest} is not expected")
+                raise JsonPathError(
+                    f"{quote(text)} is not a JSONPath: {rest} is not expected", hint=hint
+                )
             names = (aliases or {}) if (self._is_absolute or at_top) and not self._steps else {}
             self._steps += _steps(match, names)
             position = match.end()
@@ -101,6 +123,10 @@ def _steps(match: re.Match[str], aliases: Mapping[str, str]) -> Iterator[Step]:
             index = int(match["bounds"])
             bounds = [index, index + 1 or None]
         yield partial(_elements, slice(*bounds))
+    elif match["operand"] is not None:
+        operand = JsonPath(match["operand"] or "@")
+        constant = _constant(match["constant"] or "true")
+        yield partial(_matching, operand, match["operator"], constant)
 
 
 def _children(value: Any) -> Sequence[Any]:
@@ -127,8 +153,31 @@ def _elements(bounds: slice, value: Any) -> Sequence[Any]:
     return value[bounds] if isinstance(value, list) else ()
 
 
+def _matching(operand: JsonPath, sign: str | None, constant: Any, value: Any) -> Sequence[Any]:
+    """Return the elements that have a value, and one that compares as wanted."""
+    return [
+        child
+        for child in _children(value)
+        for value_found in operand.find(child)
+        if sign is None or _compares(value_found, sign, constant)
+    ]
+
+
+def _compares(left: Any, sign: str, right: Any) -> bool:
+    kinds = {float if type(value) is int else type(value) for value in (left, right)}
+    if len(kinds) > 1:
+        return sign == "!="
+    return (kinds <= {float, str} or sign in ("==", "!=")) and _OPERATORS[sign](left, right)
+
+
 def _unquoted(text: str) -> str:
     return re.sub(r"(?s)\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text[1:-1])
+
+
+def _constant(text: str) -> str | bool | float:
+    if text[0] in "'\"":
+        return _unquoted(text)
+    return text == "true" if text in ("true", "false") else float(text)
 
 
 # Templates

@@ -21,7 +21,7 @@ def test_columns() -> None:
 
 
 def test_commas_in_brackets_belong_to_the_path() -> None:
-    table = Columns("A:.labels['v,w'],B:.labels['k'],C:.id").table(DOCUMENTS)
+    table = Columns("A:.labels[?(@=='v,w')],B:.labels['k'],C:.id").table(DOCUMENTS)
     assert table.header == ("A", "B", "C")
     assert table.rows[0] == (ABSENT, "v", "b")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pycrictl.base.units import quote
 from pycrictl.show.jsonpath import MAX_NESTING, JsonPath, JsonPathError, JsonPathTemplate
 
 DOCUMENT: dict[str, Any] = {
@@ -46,6 +47,16 @@ AS_KUBECTL = r"""
 {.items..name} -> a b
 {..name..name} ->
 {.items[1].list[*]} -> 1 x<y
+{.items[?(@.metadata.name=="b")].id} -> 2
+{.items[?( @.metadata.name == 'b' )].id} -> 2
+{.items[?(@.metadata.name<="b")].id} -> 1 2
+{.items[?(@.metadata.attempt>1)].id} -> 2
+{.items[?(@.ready)].id} -> 2
+{.items[?(@.ready==true)].id} -> 2
+{.items[?(@.nosuch!="x")].id} ->
+{.items[?(@.labels.on=="true")].id} -> 1
+{.items[?(@.labels['a\.b']=="w")].id} -> 1
+{.items[?(@.id=="a'b")].id} ->
 {.items[0].labels.a\.b} -> w
 {range .items[*]}[{.id}] {end} -> [1] [2]
 {range .items[*]}{.id}{range .list[*]}<{@}>{end}{"\n"}{end} -> 1\n2<1><x<y>\n
@@ -74,6 +85,12 @@ def test_what_kubectl_prints() -> None:
         # where kubectl fails, or prints less
         ("{.items[0].labels['a.b']}", "w"),
         ("{.items[9].id}{.items[-9].id}{.items[5:].id}{.items[2:1].id}{.items[0:9].id}", "1 2"),
+        ("{.items[1][?(@==1)]} {.items[1].list[?(@=='x<y')]}", " x<y"),
+        (
+            "{.items[?(@.ready==1)].id} {.items[?(@.ready!=1)].id} {.items[?(@.ready>false)].id}",
+            " 2 ",
+        ),
+        ('{.items[?(@.id>1)].id} {.items[?(@.id>"1")].id}', " 2"),
         # without braces it is a path
         (".items[*].id", "1 2"),
         ("items[0].id", "1"),
@@ -91,7 +108,6 @@ def test_templates(template: str, text: str) -> None:
         ("{.a", '"}" is missing in "{.a"'),
         ("{.a[}", '"[" is not expected'),
         ("{.a[99999999999999999999999]}", '"[99999999999999999999999]" is not expected'),
-        ('{.a[?(@.b=="x")]}', "is not expected"),
         ("{.a[b]}", '".a[b]" is not a JSONPath: "[b]" is not expected'),
         ("{..}", '".." is not expected'),
         ("{.\x1b[2J}", '"[2J" is not expected'),
@@ -108,6 +124,18 @@ def test_what_is_no_template(template: str, reason: str) -> None:
     assert len(raised.value.message) < 400
 
 
+@pytest.mark.parametrize(
+    "condition",
+    ["?(@.b==", "?(@.b===1)", "?(@.b && @.c)", "?(@.b[?(@.c)])", "?(@.b[*]==1)", "?(@.a==@.b)"],
+)
+def test_what_is_no_filter(condition: str) -> None:
+    with pytest.raises(JsonPathError) as raised:
+        JsonPathTemplate(f"{{.a[{condition}]}}")
+    assert raised.value.message.endswith(f"{quote(f'[{condition}]')} is not expected")
+    assert raised.value.hint is not None
+    assert "[?(@.NAME == VALUE)]" in raised.value.hint
+
+
 def test_what_would_take_all_memory_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pycrictl.show.jsonpath.MAX_VALUES", 10_000)
     document: Any = [[] for _ in range(30)]
@@ -120,6 +148,7 @@ def test_what_would_take_all_memory_ends(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     "template",
     [
+        "{.a" + "[?(@" * 30_000 + ")]" * 30_000 + "}",
         "{.a" + ".a" * 50_000 + " }",
         "{" + "'a\\'" * 30_000,
         "{" + "\\" * 100_001,
