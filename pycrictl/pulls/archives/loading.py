@@ -48,6 +48,9 @@ from pycrictl.runtime.containerd.grpc_client import (
 )
 from pycrictl.runtime.containerd.store import Descriptor, Index, Manifest
 
+_FILES_LIMIT: Final = 20_000
+"""A hundred images with as many layers as overlayfs can mount have fewer."""
+
 _DEPTH_LIMIT: Final = 3
 """An index of indexes of manifests; nothing known nests them deeper."""
 
@@ -131,6 +134,8 @@ class Load:
 
     def _receive(self, member: Member) -> None:
         name = member.name
+        if len(self._blobs) >= _FILES_LIMIT:
+            raise ArchiveError(f"the archive has more than {_FILES_LIMIT} files")
         if name in self._blobs or name in self._lists:
             raise ArchiveError(f"{quote(name)} is in the archive twice")
         if name not in archive.LISTS:
