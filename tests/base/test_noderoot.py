@@ -12,6 +12,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.base import noderoot
 from pycrictl.base.errors import PycrictlError, UsageError
 from pycrictl.cli import context
+from pycrictl.runtime.cri.calls import endpoints
 from pycrictl.runtime.cri.lifecycle.control import remove_logs
 from tests.cli.run import Run
 from tests.fakecri import FakeServer
@@ -101,9 +102,12 @@ def test_no_such_root(name: str) -> None:
 
 def test_a_debug_pod_is_seen(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noderoot, "DEBUG_ROOT", str(root))
+    monkeypatch.setattr(endpoints, "ENDPOINTS", (own := f"unix://{root}/own.sock",))
     assert context.find_root() == "/"  # no process: what is mounted there is not running
     (root / "proc/1").mkdir()
     assert context.find_root() == str(root)
+    Path(own.removeprefix("unix://")).touch()  # a runtime of this machine
+    assert context.find_root() == "/"
 
 
 def test_the_runtime_and_its_configuration_are_found_below(root: Path, fake: FakeServer) -> None:
