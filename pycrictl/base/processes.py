@@ -43,6 +43,11 @@ def start_ticks(pid: int) -> int | None:
     return int(stat[stat.rfind(b")") + 2 :].split()[_START_TIME_FIELD])
 
 
+def is_running(pid: int) -> bool:
+    """Return whether a process has not ended; a zombie has."""
+    return _read(pid, "stat").rpartition(")")[2].split()[:1] not in ([], ["Z"], ["X"])
+
+
 def flags_in(words: Sequence[str]) -> dict[str, str]:
     """Return the options among words, by name without dashes, as ``NAME=VALUE`` or two words."""
     flags = {}

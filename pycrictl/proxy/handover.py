@@ -32,10 +32,12 @@ continues as before.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -44,7 +46,7 @@ from typing import Any, Final
 
 from pycrictl.base.errors import ConnectError, RemoteProtocolError
 from pycrictl.base.foreign import parse
-from pycrictl.base.ownprogram import is_running, start_orphan
+from pycrictl.base.processes import is_running
 from pycrictl.base.servicelog import Log, notify
 from pycrictl.base.units import quote
 from pycrictl.proxy.events import Emit, Event, HandedOver, HandOverFailed, PullEnded, TookOver
@@ -191,7 +193,7 @@ class HandOver:
             environ = {**self.environ, ENVIRON: str(self.sockets[1].path)}
             environ.pop("WATCHDOG_PID", None)
             try:
-                pid = await asyncio.to_thread(start_orphan, environ)
+                pid = await asyncio.to_thread(_start_again, environ)
             except OSError as exc:
                 raise ValueError(f"cannot start a new program: {exc.strerror}") from None
             deadline = self._loop.time() + READY_S
@@ -361,3 +363,23 @@ async def release_when_in_line(queue: PullQueue, count: int) -> None:
             break
         await asyncio.sleep(_POLL_S)
     queue.release(now=time())
+
+
+def _start_again(environ: Mapping[str, str]) -> int:
+    """Start this command line again, but not as a child process; return the process ID.
+
+    systemd notices the end of a service's main process only if it is systemd's own child. A program
+    with threads cannot fork itself, so a shell does.
+
+    Raises:
+        OSError: no process could be started.
+    """
+    # A standalone program is its own interpreter.
+    words = sys.argv[1:] if getattr(sys, "frozen", False) else sys.orig_argv[1:]
+    shell = ["sh", "-c", '"$@" >&2 & echo $!', "sh", sys.executable, *words]
+    done = subprocess.run(
+        shell, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environ, check=False
+    )
+    if done.returncode:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return int(done.stdout)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl import __version__
-from pycrictl.base.ownprogram import is_running
+from pycrictl.base.processes import is_running
 from pycrictl.cli.commands.shell import FILES
 from tests.e2e.node.lab import Lab
 from tests.packaging import installing

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import grpc
 
-from pycrictl.base.ownprogram import is_running
+from pycrictl.base.processes import is_running
 from pycrictl.proxy import admin
 from tests.e2e.node.kubelet import Kubelet
 from tests.processes import peak_bytes

@@ -17,7 +17,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import PycrictlError
-from pycrictl.base.ownprogram import is_running
+from pycrictl.base.processes import is_running
 from pycrictl.proxy import admin
 from pycrictl.proxy.pulls.pull_image import CLOSED
 from tests.e2e.node.kubelet import RUNTIME, Kubelet

@@ -20,7 +20,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import PycrictlError
-from pycrictl.base.ownprogram import is_running
+from pycrictl.base.processes import is_running
 from pycrictl.copy.transfer.messages import CHANNEL_END, TO_CONTAINER
 from tests.e2e.node.kubelet import Kubelet
 from tests.fakecri import FakeServer, Status

@@ -29,7 +29,7 @@ import grpc
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import PycrictlError
-from pycrictl.base.ownprogram import is_running
+from pycrictl.base.processes import is_running
 from pycrictl.runtime.cri.calls.client import CriClient
 from tests.e2e.node.kubelet import RUNTIME, Kubelet
 from tests.fakecri.server import FakeServer, serve

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.base.ownprogram import is_running
+from pycrictl.base.processes import is_running
 from tests.cli.shells import Shell
 from tests.support.pages import FIRST, README, blocks, statements
 from tests.waiting import wait_until
