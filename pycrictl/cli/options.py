@@ -242,6 +242,14 @@ RunningContainer = Annotated[
 Pod = Annotated[
     str, typer.Argument(metavar="POD", autocompletion=complete.pods, help="ID or name of a pod.")
 ]
+AnyPod = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[POD]",
+        autocompletion=complete.pods,
+        help="ID, start of an ID, name, or NAMESPACE/NAME (default: all).",
+    ),
+]
 PodIds = Annotated[
     list[str] | None,
     typer.Argument(metavar="POD...", autocompletion=complete.pods, help="IDs or names of pods."),

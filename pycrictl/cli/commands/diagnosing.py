@@ -12,7 +12,7 @@ from pycrictl.base import noderoot
 from pycrictl.base.config import socket_path
 from pycrictl.base.errors import UsageError
 from pycrictl.base.units import quote
-from pycrictl.cli import complete, list_options, options
+from pycrictl.cli import list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, find_proxy, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import CredentialOptions
@@ -34,14 +34,7 @@ WATCH_PAUSE_S: Final = 2.0
 
 def why(
     ctx: typer.Context,
-    pod: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[POD]",
-            autocompletion=complete.pods,
-            help="ID, start of an ID, name, or NAMESPACE/NAME (default: all pods).",
-        ),
-    ] = None,
+    pod: options.AnyPod = None,
     namespace: options.InNamespace = None,
     output: list_options.InspectOutput = "table",
     template: list_options.Template = "",

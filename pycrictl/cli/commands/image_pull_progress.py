@@ -26,14 +26,7 @@ from pycrictl.show.displays.pull_lines import open_display
 def image_pull_progress(
     ctx: typer.Context,
     *,
-    pod: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[POD]",
-            autocompletion=complete.pods,
-            help="ID, start of an ID, name, or NAMESPACE/NAME; without one: all pulls on the node.",
-        ),
-    ] = None,
+    pod: options.AnyPod = None,
     container: Annotated[
         str | None,
         typer.Option(
