@@ -20,7 +20,7 @@ playground: node .venv/.stamp ## a shell on such a node; all of it is gone when 
 UNIT := -m "not (node or root or debian or slow)" --ignore tests/e2e/cluster --ignore tests/packaging
 unit: .venv/.stamp ## the tests that need neither root, nor Debian, nor a node
 	$(PYTHON) -m pytest -n 8 --dist worksteal $(UNIT)
-COVERING := $(addprefix tests/,streams/wire copy pulls show diagnosis node/logs base/test_units.py base/test_yamltree.py \
+COVERING := $(addprefix tests/,streams/wire copy pulls show diagnosis node/logs base/test_units.py base/test_yamldata.py \
 	cluster/agent/test_objects.py cluster/kubectl/test_imagepulls.py \
 	cli/test_board.py cli/test_lists.py cli/test_logs.py cli/test_replays.py cli/test_why.py)
 test: install .venv/.stamp $(HELM) ## all tests, those on a real containerd included; .ci/run: with lint
