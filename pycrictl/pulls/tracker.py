@@ -221,11 +221,11 @@ class Tracker:
         for layer in tracked.layers.values() if tracked is not None else ():
             self._counted.pop(layer.key, None)
 
-    def replace_error(self, name: str, error: str) -> None:
-        """Replace the error of a failed pull; empty if it is reported elsewhere."""
+    def clear_error(self, name: str) -> None:
+        """Clear the error of a failed pull, which is reported elsewhere."""
         pull = self.pulls.get(name)
         if pull is not None and pull.has_failed:
-            self.pulls[name] = replace(pull, error=error)
+            self.pulls[name] = replace(pull, error="")
 
     def drop_given_sums(self) -> None:
         """Drop the sums from a source that no longer responds; they are added up here again."""

@@ -56,6 +56,7 @@ def test_the_wheel_has_man_pages_and_completions(dist: Path) -> None:
     assert {
         *(f"pycrictl/completions/{name}" for name in FILES.values()),
         "pycrictl/cluster/agent/api/discovery.json",
+        "pycrictl/hosts/first_contact.sh",
         *(f"pycrictl/cli/commands/schemas/{name}.json" for name in ("pod", "container")),
     } <= own
     assert not [name for name in own if name.startswith("tools/")]

@@ -35,7 +35,11 @@ def logs(
     of_container: options.OfContainer = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Keep following until the container or the pod ends."),
+        typer.Option(
+            "--follow",
+            "-f",
+            help="Keep following until the container, or all of the pod's, have ended.",
+        ),
     ] = False,
     limit_bytes: Annotated[
         int,

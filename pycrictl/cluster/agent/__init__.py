@@ -1,3 +1,3 @@
-"""The node agent: serves image pulls as an API of the cluster, and the kubelet's routes."""
+"""The node agent: serves image pulls, and copies, as an API of the cluster."""
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ it can continue.
 Each stage has a note on this machine: a file with the stage's container, directory and name. The
 program that made the stage locks the file; the kernel releases the lock however that program ends.
 The next program to get the lock may clean up: the next copy from or to the same container, and the
-proxy and the agent when they start. A merge that had begun is finished
-first; if that fails, the stage stays. If no note can be written, the copy continues without one.
+proxy and the agent when they start. A merge that had begun is finished first; if that fails, the
+stage stays. If no note can be written, the copy continues without one.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ class PullDisplay:
             return
         for image in failed:
             for name in self._names(image):
-                self._tracker.replace_error(name, "")
+                self._tracker.clear_error(name)
         # Never removed: a lease that stays empty for long no longer counts as a pull.
         self._begun |= {pull.image for pull in self._tracker.wanted(result.active)}
         self._show()

@@ -1,4 +1,4 @@
-"""Watches pulls through progress streams (KEP-5334): a runtime's own, or those of a cluster.
+"""Watches pulls through progress streams (KEP-5334), or a cluster's lists and watches.
 
 The KEP leaves the transport open. Here a WebSocket is requested; a server without one answers 200
 and sends newline-delimited JSON as the body of a plain response. Both are accepted.
