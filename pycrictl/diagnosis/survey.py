@@ -22,11 +22,11 @@ from pycrictl.diagnosis.findings import Disk, Finding, Missing, RuntimeCondition
 from pycrictl.diagnosis.pod import Overview, report
 from pycrictl.kube.kubelet_log import about, signs_in, waiting_in, whole
 from pycrictl.kube.pods import Pod, PodImage
+from pycrictl.node.journal import HISTORY_S
 from pycrictl.node.logs.log_reader import LogReader, Selection
 from pycrictl.pulls.messages import pulls_in_line
 from pycrictl.pulls.reference import canonical
 from pycrictl.pulls.sources.failures import (
-    HISTORY_S,
     REASONS,
     Failure,
     as_text,

@@ -190,7 +190,7 @@ def started(
 class Process:
     """A running ssh, and the outputs of its command.
 
-    It gets a terminal of its own, which is hung up when this process ends, even if it is killed.
+    Unless ``way`` is empty, ssh gets its own terminal, which is hung up even if pycrictl is killed.
 
     Args:
         stdin: what it reads; None for nothing.
@@ -199,7 +199,7 @@ class Process:
             the other end of that.
 
     Attributes:
-        before: the last of what outputs have before the mark, by descriptors.
+        before: the last bytes that each output, by descriptor, sent before the mark.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class Process:
         return data
 
     def close(self) -> int:
-        """End it if it still runs, and what it runs on the host; return its exit status."""
+        """End ssh and its command on the host, unless they have ended; return the exit status."""
         if self._status < 0:
             for descriptor in {self.stdout, self._stderr, self._control} - {-1}:
                 os.close(descriptor)

@@ -21,6 +21,8 @@ UNITS: Final = (
 """The services that pull or request images, under their names in various distributions."""
 
 MAX_LINES: Final = 2000
+HISTORY_S: Final = 3600.0
+"""How far back logs are read, and attempts of pulls counted."""
 TIMEOUT_S: Final = 1.0
 PATIENCE_S: Final = 5.0
 """The time limit of a single read: a large journal is slow, and so is a busy node."""

@@ -166,7 +166,7 @@ def find_kubelet_config(kubelet: Kubelet, root: Path = ROOT) -> KubeletConfig:
 
 def read_kubelet_config(path: str, read: Callable[[], str] | None = None) -> KubeletConfig:
     """Read kubelet's configuration file; ``read`` is None to read ``path`` as a local file."""
-    name = f"kubelet's configuration {quote(path, 4096)}"
+    name = f"the kubelet's configuration {quote(path, 4096)}"
     try:
         content = read() if read is not None else config.read_text(noderoot.given(path))
     except OSError as exc:

@@ -59,8 +59,8 @@ _POLL_S: Final = 0.05
 class App:
     """A proxy while it runs; ``environ`` has systemd's variables and ``handover.ENVIRON``.
 
-    Its parts are made in the order in which they need each other: towards the runtime, what is
-    answered here, towards clients, then the consumers of events.
+    Its parts are made in the order in which they need each other: the connection to the runtime,
+    the calls that the proxy answers itself, the servers for clients, the consumers of events.
     """
 
     def __init__(self, settings: ProxySettings, environ: Mapping[str, str]) -> None:

@@ -27,6 +27,7 @@ from pycrictl.base.errors import (
     RuntimeFault,
     Unavailable,
     Unimplemented,
+    reason_of,
 )
 from pycrictl.base.foreign import count, mappings, parsed, text, texts
 from pycrictl.base.tls import client_context
@@ -212,8 +213,8 @@ class Peers:
         try:
             with Path(self._token_file).open("rb") as file:
                 token = file.read(MAX_TOKEN_BYTES).decode("ascii").strip()
-        except (OSError, ValueError):
-            raise ConfigError("the token for other agents cannot be read") from None
+        except (OSError, ValueError) as exc:
+            raise ConfigError(f"cannot read the token for other agents: {reason_of(exc)}") from None
         if not token or not token.isprintable():
             raise ConfigError("the token for other agents is empty")
         return token

@@ -34,7 +34,7 @@ class Asked(NamedTuple):
         if self.names and self.selector:
             raise UsageError("name pods or select them by -l, not both")
         if self.names and self.is_everywhere:
-            raise UsageError("a pod is in one namespace: name it with -n rather than -A")
+            raise UsageError("an object given by name is in one namespace: use -n, not -A")
         if self.namespace and self.is_everywhere:
             raise UsageError("-n and -A exclude each other")
         check_name("a namespace", self.namespace)

@@ -32,7 +32,7 @@ class IdMap(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> IdMap:
-        """Read ``/proc/PID/uid_map`` or ``gid_map``."""
+        """Parse the text of ``/proc/PID/uid_map`` or ``gid_map``."""
         rows = [line.split() for line in text.splitlines()]
         return cls(tuple((int(row[0]), int(row[1]), int(row[2])) for row in rows if len(row) == 3))
 

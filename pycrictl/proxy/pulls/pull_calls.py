@@ -92,7 +92,7 @@ class QueuedPull:
 
     @property
     def leader(self) -> PullCall:
-        """The call that goes to the runtime first, while any call is left."""
+        """The first of the remaining calls, which goes to the runtime; there must be one."""
         return next(iter(self.calls.values()))
 
     @property

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl.base.foreign import parse, parsed
+from pycrictl.node.journal import HISTORY_S
 from pycrictl.pulls.reference import Match, canonical, match, may_be
 from pycrictl.pulls.sources.endings import PollResult
 from pycrictl.pulls.state import LayerState, Phase, PullState
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 BACK_OFF_S: Final = 10.0
 MOST_BACK_OFF_S: Final = 300.0
-HISTORY_S: Final = 3600.0
-"""How far back attempts are counted."""
 
 REASONS: Final = frozenset(
     "ErrImagePull ImagePullBackOff InvalidImageName ErrImageNeverPull RegistryUnavailable"

@@ -102,4 +102,4 @@ def test_without_a_token_no_other_node_is_known(cluster: Cluster) -> None:
     cluster.add_pod("db", node="n2")
     (cluster.folder / "token").unlink()
     found = listed(cluster)["db.main"]["status"]
-    assert "the token for other agents cannot be read" in found["error"]
+    assert "cannot read the token for other agents" in found["error"]

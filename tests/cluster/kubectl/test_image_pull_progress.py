@@ -272,7 +272,7 @@ def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) ->
         (["web", "--token=expired"], {}, "does not accept the credential", "log in again"),
         (["web", "--context=y"], {}, "context", "kubectl options"),
         (["web", "--server=https://127.0.0.1:1"], {}, "127.0.0.1:1 was refused", "config view"),
-        (["web", "-A"], {}, "a pod is in one namespace", ""),
+        (["web", "-A"], {}, "an object given by name is in one namespace", ""),
         (["web", "-lapp"], {}, "not both", ""),
         (["-n", "a", "-A"], {}, "exclude each other", ""),
         ([""], {}, "the name of the pod is empty", ""),

@@ -45,7 +45,6 @@ from pycrictl.runtime.cri.lists import lookup
 _SOON_S: Final = 10.0
 """A pull usually creates its directory within this time after its line in the journal."""
 
-_HISTORY_S: Final = 3600.0
 _EVENT: Final = re.compile(r'msg"?[=:]"(?:Pulling image: (?P<begun>[^"\\ ]+)|Pulled image: )')
 _CALL: Final = re.compile(r'\bid"?[=:]"?([0-9a-f-]{36})')
 
@@ -191,7 +190,7 @@ class CrioWatcher:
         ]
         logged = [
             item
-            for item in pulls_in_log(self._read_log(wall_s - _HISTORY_S))
+            for item in pulls_in_log(self._read_log(wall_s - journal.HISTORY_S))
             if item.since_s <= pull.started_s and not is_among(item.reference, filter(None, known))
         ]
         # An older one may have failed, which is not logged.

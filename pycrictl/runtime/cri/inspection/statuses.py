@@ -46,9 +46,9 @@ def read(
     """Yield the runtime's answer about each container, pod or image, in order.
 
     Args:
-        is_listed: the runtime itself listed the names; those not found any more are skipped.
-        failed: takes the errors; without it, the first one is raised. A runtime that does not
-            answer is not asked again.
+        is_listed: the names are from the runtime's own list; those that are gone are skipped.
+        failed: called with each error; without it, the first one is raised. A runtime that does
+            not answer is not asked again.
     """
     call, name_field, field = _CALLS[kind]
     requests: list[tuple[str, Message]] = []
