@@ -56,7 +56,7 @@ ENDED_S: Final = 30.0
 MAX_ENDED: Final = 500
 
 IDLE_S: Final = 60.0
-"""How long nothing is looked at for Events if no pod waits, or if the runtime does not answer."""
+"""The pause before the next Events if no pod waits, or if the runtime does not answer."""
 
 _BEGINNINGS: Final = (PullPhase.QUEUED, PullPhase.PULLING, PullPhase.EXTRACTING)
 """The phases that start an Event; failures and back-offs are in the kubelet's own Events."""
