@@ -198,10 +198,16 @@ def test_all_show_the_same_at_each_of_twenty_moments(containerd: FakeContainerd)
     moments = asyncio.run(asyncio.wait_for(run(), 120))
     assert len(moments) >= 20
     for moment in moments:
-        assert len({figures._replace(rate="") for figures in moment.values()}) == 1, moment
-        # The same rate may be rounded once or twice on its way.
+        alike = {figures._replace(rate="", eta_s=None) for figures in moment.values()}
+        assert len(alike) == 1, moment
+        # The same rate, and the same time left, may be rounded once or twice on its way.
         first, *others = (number(figures.rate) for figures in moment.values())
         assert others == [pytest.approx(first, abs=0.11)] * len(others), moment
+        left = [figures.eta_s for figures in moment.values()]
+        assert len({eta_s is None for eta_s in left}) == 1, moment
+        assert max(eta_s or 0.0 for eta_s in left) - min(eta_s or 0.0 for eta_s in left) <= 1, (
+            moment
+        )
     assert len({moment["bars"].percent for moment in moments}) > 8
     assert len([moment for moment in moments if moment["bars"].rate]) >= 15
     assert len([moment for moment in moments if moment["bars"].eta_s is not None]) >= 5
