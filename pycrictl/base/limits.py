@@ -57,8 +57,8 @@ class Allowance:
         self._left = burst
         self._at: float | None = None
 
-    def take(self, now: float) -> bool:
-        """Take one token at the time ``now`` in seconds; return whether there was one."""
+    def spend(self, now: float) -> bool:
+        """Spend one token at the time ``now`` in seconds; return whether there was one."""
         if self._at is None:
             self._at = now
         if not self._left:

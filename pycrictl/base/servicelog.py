@@ -135,7 +135,7 @@ class Seldom:
         """Report an event, in a running loop."""
         self.count += 1
         loop = asyncio.get_running_loop()
-        if self._allowance.take(loop.time()):
+        if self._allowance.spend(loop.time()):
             self._write(self._event, **fields)
             return
         if not self._left_out:

@@ -144,10 +144,10 @@ def shown(outlet: Outlet) -> Show | None:
     return Show(partial(open_display, outlet), outlet.interval_s)
 
 
-def worded(error: RuntimeFault, words: Words | None, what: str, persona: Persona) -> RuntimeFault:
+def worded(error: RuntimeFault, words: Words | None, action: str, persona: Persona) -> RuntimeFault:
     """Word an error as given by ``words``, if any; ``--debug`` logs the runtime's text."""
     if words is not None and _is_worded(error, persona):
-        error.message, error.hint = f"{what}: {words.text}", words.advice
+        error.message, error.hint = f"{action}: {words.text}", words.advice
     return error
 
 
@@ -161,7 +161,7 @@ def worded_sandbox(name: str, persona: Persona) -> Iterator[None]:
     try:
         yield
     except RuntimeFault as error:
-        what = f"running pod sandbox {quote(name)}"
-        if not error.message.startswith(what):  # of a later step
+        action = f"running pod sandbox {quote(name)}"
+        if not error.message.startswith(action):  # of a later step
             raise
-        raise worded(error, sandbox_words(error.details), what, persona) from None
+        raise worded(error, sandbox_words(error.details), action, persona) from None

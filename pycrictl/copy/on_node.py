@@ -149,7 +149,7 @@ class ContainerRoot(Root):
         self._held.close()  # an open root keeps its mounts busy
 
     def _stopped(self) -> FailedPrecondition:
-        return not_running(self.container_id, what="has stopped")
+        return not_running(self.container_id, state="has stopped")
 
     def _is_the_node(self) -> CopyError:
         return CopyError(

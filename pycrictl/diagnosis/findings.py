@@ -129,8 +129,8 @@ def disk_findings(disks: Iterable[Disk]) -> Iterator[Finding]:
         where = f"{quote(disk.path, 4096)}, the file system of {disk.use}"
         advice = "'pycrictl rmi --prune' removes images that no container uses"
         if disk.free_share < FULL or disk.free_inodes_share < FULL:
-            what = "full" if disk.free_share < FULL else "out of inodes"
-            yield Finding("disk-full", Weight.SERIOUS, f"{where} is {what}: {disk}", advice)
+            state = "full" if disk.free_share < FULL else "out of inodes"
+            yield Finding("disk-full", Weight.SERIOUS, f"{where} is {state}: {disk}", advice)
         elif disk.free_share < LOW_FREE_SHARE or disk.free_inodes_share < LOW_FREE_INODES_SHARE:
             text = f"{where} is nearly full; the kubelet evicts pods: {disk}"
             yield Finding("disk-pressure", Weight.WARNING, text, advice)

@@ -177,10 +177,10 @@ def _registries(facts: NodeFacts) -> Iterator[Finding]:
             (n, other) for n, other in enumerate(facts.routes) if other.registry == route.registry
         ]
         used = next((n for n, other in same if other.works), None)
-        what = f"mirror {route.url} of {route.registry}" if route.is_mirror else route.url
+        subject = f"mirror {route.url} of {route.registry}" if route.is_mirror else route.url
         through = f" through the proxy {route.proxy}" if route.proxy else ""
-        text = f"{what} fails at {step.name.upper() if len(step.name) == 3 else step.name}{through}"
-        text += f": {step.text}"
+        name = step.name.upper() if len(step.name) == 3 else step.name
+        text = f"{subject} fails at {name}{through}: {step.text}"
         weight, advice = Weight.SERIOUS, _ADVICE[step.name]
         if step.text == NO_ANSWER and step.name not in ("dns", "tcp"):
             advice = "it is connected but silent: check the registry and what is in front of it"

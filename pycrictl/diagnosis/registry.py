@@ -185,8 +185,8 @@ class Trial:
         if status == 200:
             return True, "no login needed"
         if status != 401:
-            what = "this is not a registry, or it is broken"
-            return False, f"/v2/ is answered with {status}: {what}"
+            problem = "this is not a registry, or it is broken"
+            return False, f"/v2/ is answered with {status}: {problem}"
         repository = self._endpoint.repository
         scope = f"repository:{repository}:pull" if repository else ""
         is_logged_in = self._client.log_in(
@@ -213,8 +213,8 @@ class Trial:
         if status in (401, 403):
             return None, "a login is needed"
         if status == 404:
-            what = f"it does not have {self._endpoint.repository}{version and f':{version}'}"
-            return (False, what) if self._must_exist else (None, what)
+            problem = f"it does not have {self._endpoint.repository}{version and f':{version}'}"
+            return (False, problem) if self._must_exist else (None, problem)
         return status < 500, f"status {status}"
 
     def _get(self, target: str) -> RegistryAnswer:

@@ -62,7 +62,7 @@ class Node(NamedTuple):
     def refusals(self) -> list[str]:
         """Why it takes no pods, or only those that tolerate it."""
         cordoned = ["is cordoned"] * self.is_cordoned + ["is not ready"] * bool(self.unready)
-        return cordoned + [f"has {what}" for what in (*self.pressures, *self.taints)]
+        return cordoned + [f"has {condition}" for condition in (*self.pressures, *self.taints)]
 
 
 def parse_node(document: Mapping[str, Any], now_s: float = 0.0) -> Node:

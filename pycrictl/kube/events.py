@@ -114,7 +114,7 @@ class EventSchedule:
     def is_empty(self) -> bool:
         return not self._entries
 
-    def look(self, states: Iterable[PodPullState], now: float) -> None:
+    def update(self, states: Iterable[PodPullState], now: float) -> None:
         by_name = {
             event_name(state.pod, state.image): state for state in states if is_valid(state.pod)
         }
@@ -182,7 +182,7 @@ class EventRecorder:
         loop = asyncio.get_running_loop()
         while True:
             states = await self._states(not self._schedule.is_empty)
-            self._schedule.look(states, loop.time())
+            self._schedule.update(states, loop.time())
             event = self._schedule.next(loop.time())
             if event is not None:
                 await in_thread(partial(self._write, event))

@@ -121,9 +121,9 @@ class _Parser:
         text = quote(word.text) if word.text else "end of the action"
         return self.error(word.position, f"unexpected {text} in {where}")
 
-    def close(self, what: str) -> None:
+    def close(self, where: str) -> None:
         if self.next.text:
-            raise self.unexpected(self.next, what)
+            raise self.unexpected(self.next, where)
 
     # Text and actions
 

@@ -191,7 +191,7 @@ class CommandRefused(RuntimeFault):
 _NO_SHELL: Final = r'exec: "(?:[^"]*/)?(?:ba|da|a|z|k)?sh": '
 
 
-def not_started(what: str, outcome: ExitReported) -> PycrictlError:
+def not_started(action: str, outcome: ExitReported) -> PycrictlError:
     """Return the error for a command that did not start, with the exit status that shells use."""
     details = outcome.message
     hint = None
@@ -200,7 +200,7 @@ def not_started(what: str, outcome: ExitReported) -> PycrictlError:
             "it has no shell: 'pycrictl cp' copies files without one, 'pycrictl debug' brings one"
             " along"
         )
-    message = f"{what}: {details}"
+    message = f"{action}: {details}"
     if "executable file not found" in details or "no such file or directory" in details:
         return CommandMissing(message, details=details, hint=hint)
     if "permission denied" in details:

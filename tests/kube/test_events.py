@@ -23,7 +23,7 @@ def schedule() -> EventSchedule:
 
 
 def written(schedule: EventSchedule, now: float, *states: PodPullState) -> list[Event]:
-    schedule.look(states, now)
+    schedule.update(states, now)
     found = []
     while (event := schedule.next(now)) is not None:
         found.append(event)
@@ -69,9 +69,9 @@ def test_no_event(schedule: EventSchedule, states: list[PodPullState]) -> None:
 
 def test_one_that_is_gone_is_dropped_but_its_end_is_written(schedule: EventSchedule) -> None:
     pulls = [state("pulling"), state("pulling", image="b")]
-    schedule.look(pulls, 0)
+    schedule.update(pulls, 0)
     assert len(written(schedule, 2, *pulls)) == 2
-    schedule.look([state("done", is_over=True), state("pulling", image="b")], 3)
+    schedule.update([state("done", is_over=True), state("pulling", image="b")], 3)
     assert [one.message for one in written(schedule, 4)] == ["done 4"]
     assert schedule.is_empty
 

@@ -52,7 +52,7 @@ def attach(
         stream_options.first_signal_ignored(app.persona, tty=tty) as spares,
     ):
         word = options.qualified(container, container=of_container, namespace=namespace)
-        target = Lookup(client).found(word, "container")
+        target = Lookup(client).resolve(word, "container")
         ask_url = partial(
             sessions.attach_url, client, target.id, stdin=stdin, tty=tty, shown=target.shown
         )
@@ -122,7 +122,7 @@ def port_forward(
 
     with app.open_client("runtime") as client:
         listeners = listen(options.split_list(addresses) or ["localhost"], pairs, note=app.env.warn)
-        target = Lookup(client).found(options.qualified(pod, namespace=namespace), "pod")
+        target = Lookup(client).resolve(options.qualified(pod, namespace=namespace), "pod")
         forwarder = Forwarder(
             partial(sessions.forward_url, client, target.id, shown=target.shown),
             timeout_s=client.timeout_s,

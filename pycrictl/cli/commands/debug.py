@@ -50,7 +50,7 @@ def debug(
     nsenter.check_static(Path(program))
     with app.open_client("runtime") as client:
         word = options.qualified(container, container=of_container, namespace=namespace)
-        target = Lookup(client).found(word, "container")
+        target = Lookup(client).resolve(word, "container")
         try:
             process = locate_here(client, target.id)
         except FailedPrecondition as error:

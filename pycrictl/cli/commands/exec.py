@@ -16,7 +16,7 @@ from pycrictl.cli import complete, list_options, options, stream_options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.stream_options import StreamTransport, TlsOptions
 from pycrictl.runtime.cri import sessions
-from pycrictl.runtime.cri.calls.client import CriClient, each
+from pycrictl.runtime.cri.calls.client import CriClient, for_each
 from pycrictl.runtime.cri.lists import queries
 from pycrictl.runtime.cri.lists.lookup import Lookup, ObjectRef
 from pycrictl.runtime.cri.sessions import Outcome
@@ -136,7 +136,7 @@ def exec_(
     if target is not None:
         with app.open_client("runtime") as client:
             word = options.qualified(target, container=of_container, namespace=namespace)
-            code = run(client, [Lookup(client).found(word, "container")])
+            code = run(client, [Lookup(client).resolve(word, "container")])
         raise typer.Exit(0 if how.ignore_errors else code)
     with app.open_clients(needs_images=bool(selection.image)) as (client, images):
         containers = queries.list_containers(
@@ -199,7 +199,7 @@ def _run_sync(
             return error
 
     outcomes: list[Outcome] = []
-    for answer in each(client, act, targets, at_once=len(targets)):
+    for answer in for_each(client, act, targets, at_once=len(targets)):
         if isinstance(answer, PycrictlError):
             outcomes.append(answer)
         else:
@@ -241,11 +241,11 @@ def _run_streams(
     outcomes: list[Outcome] = []
     for target, end in zip(targets, ends, strict=True):
         if isinstance(end, ExitReported) and end.exit_code is None:
-            what = sessions.running(target.shown)
-            error = remote_command.not_started(what, end)
+            action = sessions.running(target.shown)
+            error = remote_command.not_started(action, end)
             known = remote_command.CommandMissing | remote_command.CommandRefused
             if isinstance(error, known) and not app.persona.is_crictl:
-                error.message = f"{what}: {shortened(error.details)}"
+                error.message = f"{action}: {shortened(error.details)}"
             outcomes.append(error)
         else:
             outcomes.append(end.exit_code if isinstance(end, ExitReported) else end)
@@ -255,10 +255,10 @@ def _run_streams(
 def _report(app: AppContext, target: ObjectRef, outcome: Outcome, *, is_alone: bool) -> int:
     if isinstance(outcome, PycrictlError):
         # The runtime's errors name the container; those of a stream do not.
-        what = f"{sessions.running(target.shown)}: "
-        is_named = is_alone or outcome.message.startswith(what)
+        prefix = f"{sessions.running(target.shown)}: "
+        is_named = is_alone or outcome.message.startswith(prefix)
         app.env.error(
-            outcome.message if is_named else f"{what}{outcome.message}", hint=outcome.hint
+            outcome.message if is_named else f"{prefix}{outcome.message}", hint=outcome.hint
         )
         return outcome.exit_code
     # For a single container the exit status is enough, but crictl reduces it to 1.

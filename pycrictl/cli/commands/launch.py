@@ -109,7 +109,7 @@ def create(
     pulls = pulling.decide(app.config.pull_image_on_create)
     files = container_config, pod_config
     with _prepared(app, files, pulling, cancel_timeout, pulls=pulls) as (client, launch):
-        pod_id = Lookup(client).found(pod, "pod").id
+        pod_id = Lookup(client).resolve(pod, "pod").id
         app.env.stdout.write(f"{create_container(client, pod_id, launch)}\n")
 
 

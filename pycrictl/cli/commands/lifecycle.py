@@ -141,11 +141,11 @@ def rmi(
     if all_ and prune:
         raise UsageError("--all and --prune cannot be combined")
     if images and (all_ or prune):
-        flag, what = ("--all", "all images") if all_ else ("--prune (-q)", "all unused images")
+        flag, selection = ("--all", "all images") if all_ else ("--prune (-q)", "all unused images")
         if not app.persona.is_crictl:
             hint = f"to remove only the images that are named, leave out {flag}"
-            raise UsageError(f"{flag} with images would remove {what} as well", hint=hint)
-        app.env.warn(f"{flag} removes {what} in addition to those that are named")
+            raise UsageError(f"{flag} with images would remove {selection} as well", hint=hint)
+        app.env.warn(f"{flag} removes {selection} in addition to those that are named")
     targets = [] if not images and (all_ or prune) else options.some_named(images, "image")
     results = Results(app)
     with ExitStack() as stack:

@@ -34,8 +34,8 @@ def pull_limiter(
 
     Example: pycrictl pull-limiter status
     """
-    what = "no command is given" if action is None else f"there is no command {quote(action)}"
-    raise UsageError(what, hint="status, set N or history")
+    problem = "no command is given" if action is None else f"there is no command {quote(action)}"
+    raise UsageError(problem, hint="status, set N or history")
 
 
 def status(

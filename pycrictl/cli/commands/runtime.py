@@ -47,7 +47,7 @@ def info(
     chosen = Format(output, template=template, formats=DOCUMENT_FORMATS)
     with app.open_client("runtime") as client:
         answer = client.call("Status", cri_pb2.StatusRequest(verbose=not quiet))
-    statuses.check_conditions(answer.status, "Status")
+    statuses.check_conditions(answer.status)
     chosen.write_document(inspect_views.runtime_document(answer), app.env.stdout)
 
 

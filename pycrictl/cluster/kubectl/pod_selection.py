@@ -91,9 +91,9 @@ class PodSelection:
         return len(self._known) > before
 
 
-def check_name(what: str, text: str) -> None:
+def check_name(kind: str, text: str) -> None:
     if text and not is_name(text):
-        raise UsageError(f"invalid name of {what}: {quote(text)}")
+        raise UsageError(f"invalid name of {kind}: {quote(text)}")
 
 
 def find(kubectl: Kubectl, asked: Asked) -> PodSelection:

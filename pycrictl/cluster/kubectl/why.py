@@ -149,9 +149,9 @@ class ClusterView:
         while True:
             parameters = {"limit": str(PAGE), **({"continue": rest} if rest else {})}
             document = await self._fetch(query.path(**parameters))
-            for one in mappings(document.get("items")):
-                self._state.put(query.resource, one)
-                keys.add(key_of(one))
+            for item in mappings(document.get("items")):
+                self._state.put(query.resource, item)
+                keys.add(key_of(item))
             metadata = mapping(document.get("metadata"))
             if not (rest := text(metadata.get("continue"))):
                 break

@@ -183,8 +183,8 @@ class _Arrival:
         except OSError as exc:
             raise self._failure(exc) from exc
         if kinds := " and ".join(sorted(self._stage.unkept)):
-            what = f"the {kinds} of some entries"
-            self._watch.note(f"not kept: {what}; the file system or this user cannot")
+            attributes = f"the {kinds} of some entries"
+            self._watch.note(f"not kept: {attributes}; the file system or this user cannot")
         return self._stage.summary
 
     def close(self) -> None:

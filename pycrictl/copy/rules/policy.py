@@ -116,7 +116,7 @@ class Judge:
         if 0 < self._rules.max_entries < self.entries:
             limit = plural(self._rules.max_entries, "entry", "entries")
             raise _refusal(entry.name, "too-many", f"more than {limit} would be copied")
-        path = self._below_top(entry.name, take_apart(entry.name, what=entry.name))
+        path = self._below_top(entry.name, take_apart(entry.name, entry_name=entry.name))
         verdict = self._verdict(entry, path)
         self._remember(path, entry.name, verdict)
         return verdict
@@ -189,7 +189,7 @@ class Judge:
         return item._replace(target=target)
 
     def _hardlink(self, item: AcceptedEntry, entry: Entry) -> AcceptedEntry | Skipped:
-        original = self._below_top(entry.name, take_apart(entry.link, what=entry.name))
+        original = self._below_top(entry.name, take_apart(entry.link, entry_name=entry.name))
         key = b"/".join(original)
         if original == item.path:
             raise _refusal(entry.name, "hard-link", "it is a hard link to itself")
@@ -229,26 +229,26 @@ class Judge:
             self._symlinks[key] = verdict.target
 
 
-def take_apart(name: bytes, *, what: bytes) -> Path:
+def take_apart(name: bytes, *, entry_name: bytes) -> Path:
     """Split a name from an archive into components, without ``.`` and empty ones.
 
     This also drops leading slashes, which ``tar -P`` writes.
     """
     if not name:
-        raise _refusal(what, "empty", "it has an empty name")
+        raise _refusal(entry_name, "empty", "it has an empty name")
     if b"\0" in name:
-        raise _refusal(what, "nul", "its name contains a NUL")
+        raise _refusal(entry_name, "nul", "its name contains a NUL")
     if len(name) > MAX_PATH_BYTES:
-        raise _refusal(what, "too-long", "its name is too long")
+        raise _refusal(entry_name, "too-long", "its name is too long")
     parts = name.split(b"/")
     if b"" in parts or b"." in parts:
         parts = [part for part in parts if part not in (b"", b".")]
     if b".." in parts:
-        raise _refusal(what, "dot-dot", 'its name contains ".."')
+        raise _refusal(entry_name, "dot-dot", 'its name contains ".."')
     if len(parts) > MAX_DEPTH:
-        raise _refusal(what, "too-deep", "it is too deep")
+        raise _refusal(entry_name, "too-deep", "it is too deep")
     if max(map(len, parts), default=0) > MAX_NAME_BYTES:
-        raise _refusal(what, "too-long", "its name is too long")
+        raise _refusal(entry_name, "too-long", "its name is too long")
     return tuple(parts)
 
 

@@ -302,9 +302,9 @@ def _special(shown: str) -> CopyError:
     )
 
 
-def not_running(container: str, *, what: str = "is not running") -> FailedPrecondition:
+def not_running(container: str, *, state: str = "is not running") -> FailedPrecondition:
     """Return the error for a container, given by name or ID, that is not running."""
     return FailedPrecondition(
-        f"container {quote(short_id(container))} {what}",
+        f"container {quote(short_id(container))} {state}",
         hint="only running containers can be copied from or to",
     )

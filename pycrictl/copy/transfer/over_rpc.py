@@ -131,9 +131,9 @@ class OverRpc:
         return str(self._call("CopyToContainer", request, "to").url)
 
     def _call(self, name: str, request: Message, direction: str, **terms: Any) -> Any:
-        what = f"copying {direction} container {quote(short_id(self.container_id))}"
+        action = f"copying {direction} container {quote(short_id(self.container_id))}"
         try:
-            return self.client.call(name, request, what=what, **terms)
+            return self.client.call(name, request, action=action, **terms)
         except RuntimeFault as exc:
             # A proxy's text is a whole sentence about the copy, as the method ``node`` has it.
             _, is_own, text = exc.message.partition("pycrictl proxy: ")

@@ -188,5 +188,5 @@ class SparseWriter:
 
 def shrunk(shown: bytes | None = None) -> CopyError:
     """Return the error for a source that lost content while it was copied."""
-    what = "a file" if shown is None else quote(os.fsdecode(shown))
-    return CopyError(f"{what} became shorter while it was copied")
+    name = "a file" if shown is None else quote(os.fsdecode(shown))
+    return CopyError(f"{name} became shorter while it was copied")

@@ -209,8 +209,8 @@ class _Walk:
 
     def _closed_file(self, status: os.stat_result, path: bytes) -> WalkedEntry | None:
         if not stat.S_ISREG(status.st_mode):
-            what = _SPECIAL.get(stat.S_IFMT(status.st_mode), "something else by now")
-            self._on_skip(Skipped(path, "special", f"it is {what}"))
+            kind = _SPECIAL.get(stat.S_IFMT(status.st_mode), "something else by now")
+            self._on_skip(Skipped(path, "special", f"it is {kind}"))
             return None
         key = (status.st_dev, status.st_ino)
         if status.st_nlink > 1 and (first := self._linked.setdefault(key, path)) != path:

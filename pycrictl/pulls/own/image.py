@@ -109,9 +109,9 @@ def pull(
             slot.enter_context(taken)
             if timeout_s is not None:
                 timeout_s = max(timeout_s - (time.monotonic() - began_at), 0.001)
-        what = f"pulling {quote_reference(reference)}"
+        action = f"pulling {quote_reference(reference)}"
         answer = client.call(
-            "PullImage", request, timeout_s=timeout_s, what=what, timeout_flag="--pull-timeout"
+            "PullImage", request, timeout_s=timeout_s, action=action, timeout_flag="--pull-timeout"
         )
     if not answer.image_ref:
         raise RemoteProtocolError(

@@ -253,15 +253,15 @@ class ContainerdClient:
             timeout_s=self._timeout_s if has_limit else None,
             is_stream=is_stream,
         )
-        what = f"asking containerd for {method}"
+        action = f"asking containerd for {method}"
 
         def answers() -> Generator[Any, None, None]:
             try:
                 yield from map(response_type.FromString, call.messages())
             except DecodeError:
-                raise RemoteProtocolError(f"{what}: the answer is not valid") from None
+                raise RemoteProtocolError(f"{action}: the answer is not valid") from None
             if call.failure is not None:
-                raise to_error(call.failure, what=what, endpoint=self.endpoint)
+                raise to_error(call.failure, action=action, endpoint=self.endpoint)
 
         return answers()
 

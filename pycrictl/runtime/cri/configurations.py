@@ -49,10 +49,10 @@ def load_container(path: str) -> cri_pb2.ContainerConfig:
     return config
 
 
-def _load(path: str, what: str, message: M, required: tuple[str, ...]) -> M:
+def _load(path: str, kind: str, message: M, required: tuple[str, ...]) -> M:
     if not path:  # it would mean the working directory
-        raise UsageError(f"the name of the {what} is empty", hint="is a script's variable not set?")
-    file = f"{what} {quote(path, _PATH_LIMIT_CHARS)}"
+        raise UsageError(f"the name of the {kind} is empty", hint="is a script's variable not set?")
+    file = f"{kind} {quote(path, _PATH_LIMIT_CHARS)}"
     try:
         document = yamldata.parse(read_text(path))
     except ConfigError as error:
@@ -81,10 +81,10 @@ def _fill(message: Message, document: dict[str, Any], file: str) -> None:
     except (json_format.ParseError, TypeError) as error:
         said, _, known = str(error).partition("\n Available Fields(except extensions): ")
         where = ".".join(re.findall(_FIELD, said))
-        what = re.sub(rf"{_FIELD}| at {message.DESCRIPTOR.name}\S*", "", said).rstrip(".")
+        problem = re.sub(rf"{_FIELD}| at {message.DESCRIPTOR.name}\S*", "", said).rstrip(".")
         keys = ", ".join(re.findall(r"'(\w+)'", known))
         raise UsageError(
-            f"{file}: {escape(f'{where}: ' if where else '')}{escape(what)}",
+            f"{file}: {escape(f'{where}: ' if where else '')}{escape(problem)}",
             hint=f"its keys are {keys}" if keys else None,
         ) from None
 

@@ -48,10 +48,10 @@ def forward_url(client: CriClient, pod_id: str, *, shown: str) -> str:
     return _url(client, "PortForward", request, f"forwarding ports of pod sandbox {shown}")
 
 
-def _url(client: CriClient, name: str, request: Message, what: str) -> str:
-    url: str = client.call(name, request, what=what).url
+def _url(client: CriClient, name: str, request: Message, action: str) -> str:
+    url: str = client.call(name, request, action=action).url
     if not url:
-        raise RemoteProtocolError(f"{what}: the runtime gave no URL for the stream")
+        raise RemoteProtocolError(f"{action}: the runtime gave no URL for the stream")
     return url
 
 
@@ -60,5 +60,5 @@ def exec_sync(
 ) -> cri_pb2.ExecSyncResponse:
     """Run a command and return its whole output; a ``limit_s`` of 0 means no limit."""
     request = cri_pb2.ExecSyncRequest(container_id=container_id, cmd=command, timeout=limit_s)
-    answer: cri_pb2.ExecSyncResponse = client.call("ExecSync", request, what=running(shown))
+    answer: cri_pb2.ExecSyncResponse = client.call("ExecSync", request, action=running(shown))
     return answer

@@ -156,7 +156,7 @@ class SpdyChannels(Channels):
         self._buffer = data[pos:]
 
     def _count_idle(self, now: float) -> None:
-        if not self._idle.take(now):
+        if not self._idle.spend(now):
             raise RemoteProtocolError("the peer sends too many empty SPDY frames")
 
     def _take_control(self, kind: int, payload: bytes, is_last: bool) -> None:

@@ -153,7 +153,7 @@ class Messages:
                 self._fail("it sent text", CloseCode.UNSUPPORTED_DATA)
             elif is_message and len(frame.data) > _EMPTY_BYTES:
                 self._idle.earned = limits.STREAM_IDLE_FRAMES
-            elif not self._idle.take(now):
+            elif not self._idle.spend(now):
                 self._fail("it sends too many empty messages", CloseCode.PROTOCOL_ERROR)
             if self.is_over:
                 break

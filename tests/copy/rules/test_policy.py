@@ -68,7 +68,7 @@ def test_the_last_entry_is_refused(rule: str, entries: list[Entry], how: dict[st
 @given(st.binary(max_size=40))
 def test_no_name_leads_out(name: bytes) -> None:
     try:
-        path = take_apart(name, what=name)
+        path = take_apart(name, entry_name=name)
     except EntryRefused:
         return
     assert all(part not in (b"", b".", b"..") and b"/" not in part for part in path)

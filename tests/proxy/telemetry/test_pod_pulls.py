@@ -41,7 +41,7 @@ class Node:
         self.queue.submit(ticket, PullKey(f"host/{image}"), now=now, pod=pod, reference=image)
 
     def messages(self, now: float) -> list[str]:
-        self._schedule.look(self._pulls.states(now), now)
+        self._schedule.update(self._pulls.states(now), now)
         found = []
         while (event := self._schedule.next(now)) is not None:
             found.append(event.message)

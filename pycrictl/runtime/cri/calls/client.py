@@ -79,12 +79,12 @@ class Terms(TypedDict, total=False):
 
     Attributes:
         timeout_s: deadline in seconds from now, None for none; by default from ``deadline_s``.
-        what: what is being done, for error messages; by default the call's name.
+        action: what is being done, for error messages; by default the call's name.
         timeout_flag: the flag that sets ``timeout_s``, for error messages; by default the client's.
     """
 
     timeout_s: float | None
-    what: str
+    action: str
     timeout_flag: str
 
 
@@ -94,7 +94,7 @@ class Call(GrpcCall):
     def __init__(self, client: CriClient, name: str, request: Message, terms: Terms) -> None:
         self._client = client
         self._method = method(name)
-        self._what = terms.get("what", name)
+        self._action = terms.get("action", name)
         self._timeout_flag = terms.get("timeout_flag", client.timeout_flag)
         default_s = deadline_s(name, request, client.timeout_s)
         self._deadline_s = terms.get("timeout_s", default_s)
@@ -127,9 +127,8 @@ class Call(GrpcCall):
             message = self._method.response_type.FromString(answer)
         except DecodeError:
             name = self._method.response_type.DESCRIPTOR.name
-            raise RemoteProtocolError(
-                f"{self._what}: the answer of {quote(self._client.endpoint)} is not a valid {name}"
-            ) from None
+            text = f"the answer of {quote(self._client.endpoint)} is not a valid {name}"
+            raise RemoteProtocolError(f"{self._action}: {text}") from None
         if self._log:
             self._log.debug(
                 "< %s after %.0f ms, %d bytes: %s",
@@ -155,7 +154,7 @@ class Call(GrpcCall):
             status = status._replace(code=codes.DEADLINE_EXCEEDED)
         return to_error(
             status,
-            what=self._what,
+            action=self._action,
             endpoint=self._client.endpoint,
             method=self._method.name,
             timeout_s=deadline_s if is_ours else None,
@@ -167,7 +166,7 @@ class Call(GrpcCall):
 class CriClient:
     """Calls to one runtime.
 
-    Every failure is a ``PycrictlError`` whose message names what was being done (``what``, by
+    Every failure is a ``PycrictlError`` whose message names what was being done (``action``, by
     default the call's name). Close it, or use it as a context manager: that cancels running
     calls. ConnectError is raised if too few file descriptors are left.
 
@@ -210,7 +209,7 @@ class CriClient:
     def start(self, name: str, request: Message, **terms: Unpack[Terms]) -> Call:
         """Begin a unary call; ``Cancelled`` is raised if the client has been closed."""
         if self._is_closed:
-            raise Cancelled(f"{terms.get('what', name)}: cancelled", code="Canceled")
+            raise Cancelled(f"{terms.get('action', name)}: cancelled", code="Canceled")
         return Call(self, name, request, terms)
 
     def stream(
@@ -239,7 +238,7 @@ AT_ONCE: Final = 8
 """Enough calls to keep a runtime busy, and few enough not to block other clients."""
 
 
-def each(
+def for_each(
     client: CriClient,
     act: Callable[[CriClient, T], R],
     targets: Iterable[T],
@@ -276,11 +275,11 @@ def call_each(
     """
 
     def call(client: CriClient, numbered: tuple[int, tuple[str, Message]]) -> Any:
-        number, (what, request) = numbered
+        number, (action, request) = numbered
         timeout_s = client.timeout_s * min(number, AT_ONCE)
         try:
-            return client.call(name, request, timeout_s=timeout_s, what=what)
+            return client.call(name, request, timeout_s=timeout_s, action=action)
         except PycrictlError as error:
             return error
 
-    return each(client, call, enumerate(requests, 1))
+    return for_each(client, call, enumerate(requests, 1))

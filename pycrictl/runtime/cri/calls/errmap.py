@@ -167,7 +167,7 @@ MEANINGS: Final[dict[int, tuple[type[RuntimeFault], str]]] = {
 def to_error(
     status: Status,
     *,
-    what: str,
+    action: str,
     endpoint: str,
     method: str = "",
     timeout_s: float | None = None,
@@ -177,42 +177,42 @@ def to_error(
     """Return the exception for a failed call, with a message of one line.
 
     Args:
-        what: what was being done, such as ``pulling image "x"``.
-        method: the call's name; may be empty if ``what`` suffices.
+        action: what was being done, such as ``pulling image "x"``.
+        method: the call's name; may be empty if ``action`` suffices.
         timeout_s: the deadline that this program set, None without one.
         runtime: the runtime's name and version, if known.
     """
     if status.obstacle is not None:
-        return connect_error(status.obstacle, endpoint, what=what)
+        return connect_error(status.obstacle, endpoint, action=action)
     code = status.code if status.code in MEANINGS else codes.UNKNOWN
     error, phrase = MEANINGS[code]
     text = one_line(status.details)
     who = runtime or f"the runtime at {quote(endpoint)}"
     hint = None
     if code == codes.UNIMPLEMENTED and method in FUNDAMENTAL:
-        message = f"{what}: the server at {quote(endpoint)} does not serve the CRI (runtime.v1)"
+        message = f"{action}: the server at {quote(endpoint)} does not serve the CRI (runtime.v1)"
         hint = "is it the right socket, and is the CRI enabled in the runtime's configuration?"
     elif code == codes.UNIMPLEMENTED:
-        prefix = "" if what == method else f"{what}: "
+        prefix = "" if action == method else f"{action}: "
         message = f"{prefix}{who} does not implement {method or f'it: {text}'}"
     elif code == codes.DEADLINE_EXCEEDED and timeout_s is not None:
-        message = f"{what}: no answer within {format_duration(timeout_s)}"
+        message = f"{action}: no answer within {format_duration(timeout_s)}"
         hint = f"the runtime may be busy: allow it more time with {timeout_flag}"
     elif code == codes.UNAVAILABLE:
-        message = f"{what}: {who} is unavailable: {text or 'no reason given'}"
+        message = f"{action}: {who} is unavailable: {text or 'no reason given'}"
         hint = "it may be restarting: try again, and check its service"
     else:
-        message = _joined(what, phrase, text)
+        message = _joined(action, phrase, text)
     return error(message, code=codes.name_of(code), details=status.details, hint=hint)
 
 
-def connect_error(obstacle: Obstacle, endpoint: str, *, what: str = "") -> ConnectError:
+def connect_error(obstacle: Obstacle, endpoint: str, *, action: str = "") -> ConnectError:
     """Return the exception for a server that cannot be reached.
 
-    ``what`` describes the operation of a client that had reached the server before.
+    ``action`` describes the operation of a client that had reached the server before.
     """
-    if what and obstacle.may_pass:
-        message = f"{what}: the runtime at {quote(endpoint)} went away: {obstacle.reason}"
+    if action and obstacle.may_pass:
+        message = f"{action}: the runtime at {quote(endpoint)} went away: {obstacle.reason}"
     else:
         message = f"{unreachable(endpoint)}{obstacle.reason}"
     return ConnectError(message, hint=obstacle.hint)
@@ -231,8 +231,8 @@ def one_line(details: str) -> str:
     return text.rstrip(".")
 
 
-def _joined(what: str, phrase: str, text: str) -> str:
+def _joined(action: str, phrase: str, text: str) -> str:
     if not text:
-        return f"{what}: {phrase or 'the runtime gave no reason'}"
+        return f"{action}: {phrase or 'the runtime gave no reason'}"
     # Runtimes often include the phrase themselves: `image "x": not found`.
-    return f"{what}: {text}" if phrase in text.lower() else f"{what}: {phrase}: {text}"
+    return f"{action}: {text}" if phrase in text.lower() else f"{action}: {phrase}: {text}"

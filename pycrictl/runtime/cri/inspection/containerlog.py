@@ -52,7 +52,7 @@ def reopen_log(client: CriClient, container_id: str) -> None:
     client.call(
         "ReopenContainerLog",
         cri_pb2.ReopenContainerLogRequest(container_id=container_id),
-        what=f"reopening the log of {quote(container_id)}",
+        action=f"reopening the log of {quote(container_id)}",
     )
 
 

@@ -57,10 +57,10 @@ def read(
         request = method(call).request_type(**{name_field: value, "verbose": verbose})
         requests.append((f"{kind} {quote_reference(name)}", request))
     outcomes = call_each(client, call, requests)
-    for (what, _), answer in zip(requests, outcomes, strict=True):
+    for (subject, _), answer in zip(requests, outcomes, strict=True):
         if not isinstance(answer, PycrictlError) and not answer.HasField(field):
-            no_status = RemoteProtocolError(f"{what}: the runtime answered without a status")
-            answer = NotFound(f"no {what}") if kind == "image" else no_status
+            no_status = RemoteProtocolError(f"{subject}: the runtime answered without a status")
+            answer = NotFound(f"no {subject}") if kind == "image" else no_status
         if isinstance(answer, NotFound):
             if is_listed:
                 continue
@@ -68,7 +68,7 @@ def read(
         try:
             if isinstance(answer, PycrictlError):
                 raise answer
-            check(getattr(answer, field), what)
+            check(getattr(answer, field), subject)
         except PycrictlError as error:
             if failed is None:
                 raise
@@ -104,17 +104,17 @@ _CONDITIONS: Final = 2
 """The API requires RuntimeReady and NetworkReady."""
 
 
-def check(message: Message, what: str) -> None:
+def check(message: Message, subject: str) -> None:
     """Raise if a ``VersionResponse``, pod or container status, or ``Image`` lacks a field."""
     missing = [path for path in _REQUIRED[type(message)] if not attrgetter(path)(message)]
     if missing:
-        raise RemoteProtocolError(f"{what}: the runtime answered without {', '.join(missing)}")
+        raise RemoteProtocolError(f"{subject}: the runtime answered without {', '.join(missing)}")
 
 
-def check_conditions(status: cri_pb2.RuntimeStatus, what: str) -> None:
+def check_conditions(status: cri_pb2.RuntimeStatus) -> None:
     if len(status.conditions) < _CONDITIONS:
         raise RemoteProtocolError(
-            f"{what}: the runtime answered with fewer than {_CONDITIONS} conditions"
+            f"Status: the runtime answered with fewer than {_CONDITIONS} conditions"
         )
 
 

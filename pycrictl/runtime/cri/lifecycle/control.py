@@ -28,7 +28,7 @@ from pycrictl.base.errors import (
     reason_of,
 )
 from pycrictl.base.units import quote
-from pycrictl.runtime.cri.calls.client import CriClient, each, method
+from pycrictl.runtime.cri.calls.client import CriClient, for_each, method
 from pycrictl.runtime.cri.lists import lookup
 from pycrictl.runtime.cri.lists.lookup import Kind, ObjectRef
 
@@ -61,8 +61,8 @@ def act(client: CriClient, name: str, target: ObjectRef, **fields: Any) -> Any:
     request_type = method(name).request_type
     is_pod = "pod_sandbox_id" in request_type.DESCRIPTOR.fields_by_name
     fields["pod_sandbox_id" if is_pod else "container_id"] = target.id
-    what = f"{_DOING[name]} {_noun(is_pod)} {quote(target.text)}"
-    return client.call(name, request_type(**fields), what=what)
+    action = f"{_DOING[name]} {_noun(is_pod)} {quote(target.text)}"
+    return client.call(name, request_type(**fields), action=action)
 
 
 def _noun(is_pod: bool) -> str:
@@ -110,7 +110,7 @@ def in_turn(
 def update_runtime_config(client: CriClient, *, pod_cidr: str) -> None:
     request = cri_pb2.UpdateRuntimeConfigRequest()
     request.runtime_config.network_config.pod_cidr = pod_cidr
-    client.call("UpdateRuntimeConfig", request, what="updating the runtime's configuration")
+    client.call("UpdateRuntimeConfig", request, action="updating the runtime's configuration")
 
 
 def remove_logs(log_path: str) -> tuple[str, ...]:
@@ -167,18 +167,18 @@ def remove(
 
     Ready pods and running containers are removed only with ``force``. Errors as for ``in_turn``.
     """
-    return each(client, partial(_remove, kind=kind, force=force, keep_logs=keep_logs), targets)
+    return for_each(client, partial(_remove, kind=kind, force=force, keep_logs=keep_logs), targets)
 
 
 def _remove(
     client: CriClient, target: ObjectRef, *, kind: Kind, force: bool, keep_logs: bool
 ) -> Outcome:
     is_pod = kind == "pod"
-    thing = "PodSandbox" if is_pod else "Container"
+    kind_name = "PodSandbox" if is_pod else "Container"
     named = f"{_noun(is_pod)} {quote(target.text)}"
     is_stopped = False
     try:
-        status = act(client, f"{thing}Status", target).status
+        status = act(client, f"{kind_name}Status", target).status
         # Fewer fields are required than for showing a status: broken objects can be removed. But
         # the state in an empty status is unknown: its zero would mean a ready pod.
         if not status.id:
@@ -188,9 +188,9 @@ def _remove(
                 raise FailedPrecondition(
                     f"{named} is running", hint="stop it first, or use --force"
                 )
-            act(client, f"Stop{thing}", target)
+            act(client, f"Stop{kind_name}", target)
             is_stopped = True
-        act(client, f"Remove{thing}", target)
+        act(client, f"Remove{kind_name}", target)
     except (ConnectError, Unavailable):
         raise
     except PycrictlError as error:
@@ -221,8 +221,8 @@ class Launch:
 
 def run_pod(client: CriClient, config: cri_pb2.PodSandboxConfig, *, handler: str = "") -> str:
     request = cri_pb2.RunPodSandboxRequest(config=config, runtime_handler=handler)
-    what = f"running pod sandbox {quote(config.metadata.name)}"
-    return _id(client.call("RunPodSandbox", request, what=what).pod_sandbox_id, what)
+    action = f"running pod sandbox {quote(config.metadata.name)}"
+    return _id(client.call("RunPodSandbox", request, action=action).pod_sandbox_id, action)
 
 
 def create_container(client: CriClient, pod_sandbox_id: str, launch: Launch) -> str:
@@ -232,8 +232,8 @@ def create_container(client: CriClient, pod_sandbox_id: str, launch: Launch) -> 
     request = cri_pb2.CreateContainerRequest(
         pod_sandbox_id=pod_sandbox_id, config=launch.container, sandbox_config=launch.pod
     )
-    what = f"creating container {quote(launch.container.metadata.name)}"
-    return _id(client.call("CreateContainer", request, what=what).container_id, what)
+    action = f"creating container {quote(launch.container.metadata.name)}"
+    return _id(client.call("CreateContainer", request, action=action).container_id, action)
 
 
 def run_container(client: CriClient, launch: Launch, *, handler: str = "") -> str:
@@ -245,8 +245,8 @@ def run_container(client: CriClient, launch: Launch, *, handler: str = "") -> st
     with _removed_on_failure(client, pod_id):
         container_id = create_container(client, pod_id, launch)
         request = cri_pb2.StartContainerRequest(container_id=container_id)
-        what = f"starting container {quote(launch.container.metadata.name)}"
-        client.call("StartContainer", request, what=what)
+        action = f"starting container {quote(launch.container.metadata.name)}"
+        client.call("StartContainer", request, action=action)
     return container_id
 
 
@@ -283,7 +283,7 @@ def _removed_on_failure(client: CriClient, pod_sandbox_id: str) -> Iterator[None
         raise
 
 
-def _id(text: str, what: str) -> str:
+def _id(text: str, action: str) -> str:
     if not text:
-        raise RemoteProtocolError(f"{what}: the runtime answered without an ID")
+        raise RemoteProtocolError(f"{action}: the runtime answered without an ID")
     return text

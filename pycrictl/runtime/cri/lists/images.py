@@ -22,7 +22,7 @@ from pycrictl.base.errors import (
 )
 from pycrictl.base.foreign import parsed, text
 from pycrictl.base.units import quote
-from pycrictl.runtime.cri.calls.client import CriClient, each
+from pycrictl.runtime.cri.calls.client import CriClient, for_each
 from pycrictl.runtime.cri.calls.redact import quote_reference
 from pycrictl.runtime.cri.lists import lookup, queries
 from pycrictl.runtime.cri.lists.lookup import IMAGES_HINT
@@ -196,13 +196,13 @@ class ImageRemoval:
 def find_images(client: CriClient, targets: Sequence[str]) -> list[ImageRemoval]:
     """Look up the images to remove; two names of one image are one removal."""
     distinct: dict[str, ImageRemoval] = {}
-    for entry in each(client, _find, targets):
+    for entry in for_each(client, _find, targets):
         distinct.setdefault(entry.image.id if entry.image else entry.target, entry)
     return list(distinct.values())
 
 
 def remove_images(client: CriClient, removals: Iterable[ImageRemoval]) -> Iterator[ImageRemoval]:
-    return each(client, _remove, removals)
+    return for_each(client, _remove, removals)
 
 
 def _find(client: CriClient, target: str) -> ImageRemoval:
@@ -224,7 +224,7 @@ def _remove(client: CriClient, removal: ImageRemoval) -> ImageRemoval:
     request = cri_pb2.RemoveImageRequest(image=cri_pb2.ImageSpec(image=removal.target))
     try:
         client.call(
-            "RemoveImage", request, what=f"removing image {quote_reference(removal.target)}"
+            "RemoveImage", request, action=f"removing image {quote_reference(removal.target)}"
         )
     except PycrictlError as error:
         return replace(removal, error=error)
@@ -248,7 +248,7 @@ def unused_images(
         used |= names
         if not any(_is_used(image, names) for image in present):
             unresolved.update(dict.fromkeys(names))
-    used.update(each(images, _image_id, unresolved))
+    used.update(for_each(images, _image_id, unresolved))
     return tuple(image.id for image in candidates if not _is_used(image, used))
 
 

@@ -66,10 +66,10 @@ def images(client: CriClient) -> list[cri_pb2.Image]:
     return whole(client, "StreamImages", "ListImages", filter=condition)
 
 
-def image(client: CriClient, name: str, what: str) -> cri_pb2.Image | None:
+def image(client: CriClient, name: str, action: str) -> cri_pb2.Image | None:
     """Return the image with this name or ID, None if there is none."""
     request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=name))
-    answer = client.call("ImageStatus", request, what=what)
+    answer = client.call("ImageStatus", request, action=action)
     return answer.image if answer.HasField("image") else None
 
 
@@ -83,7 +83,7 @@ def whole(client: CriClient, stream: str, unary: str, **fields: Any) -> list[Any
     """Return a whole list, as a stream if the runtime supports that."""
     # An unsupported call takes half a millisecond: not worth caching that it is unsupported.
     try:
-        parts = client.stream(stream, method(stream).request_type(**fields), what=unary)
+        parts = client.stream(stream, method(stream).request_type(**fields), action=unary)
         return [item for part in parts for item in _items(part)]
     except Unimplemented:
         return list(_items(client.call(unary, method(unary).request_type(**fields))))
@@ -157,7 +157,7 @@ class Lookup:
             raise self._no_container(text)
         return self._only("container", text, matches)
 
-    def found(self, text: str, kind: Kind) -> ObjectRef:
+    def resolve(self, text: str, kind: Kind) -> ObjectRef:
         target = self.target(text, kind)
         if target.error is not None:
             raise target.error
@@ -242,8 +242,8 @@ class Lookup:
         owner = container.pod_sandbox_id if pod is None else pod_key(pod)
         return owner, container.metadata.name
 
-    def _name(self, thing: cri_pb2.Container | cri_pb2.PodSandbox) -> str:
-        return pod_name(thing) if isinstance(thing, cri_pb2.PodSandbox) else self.full_name(thing)
+    def _name(self, item: cri_pb2.Container | cri_pb2.PodSandbox) -> str:
+        return pod_name(item) if isinstance(item, cri_pb2.PodSandbox) else self.full_name(item)
 
     def _only(self, kind: Kind, text: str, matches: list[T]) -> T:
         if len(matches) == 1:
@@ -301,31 +301,31 @@ def select_by_id(client: CriClient, condition: M) -> M:
 
     A word without a match stays: the list is then empty, as in crictl.
     """
-    found: Any = type(condition)()
-    found.CopyFrom(condition)
+    resolved: Any = type(condition)()
+    resolved.CopyFrom(condition)
     has_pod = "pod_sandbox_id" in condition.DESCRIPTOR.fields_by_name
     lookup = Lookup(client)
-    found.id = lookup.selected(found.id, "container" if has_pod else "pod")
+    resolved.id = lookup.selected(resolved.id, "container" if has_pod else "pod")
     if has_pod:
-        found.pod_sandbox_id = lookup.selected(found.pod_sandbox_id, "pod")
-    selected: M = found
+        resolved.pod_sandbox_id = lookup.selected(resolved.pod_sandbox_id, "pod")
+    selected: M = resolved
     return selected
 
 
-def match(things: Sequence[T], text: str, named: Callable[[], list[T]]) -> list[T]:
+def match(objects: Sequence[T], text: str, named: Callable[[], list[T]]) -> list[T]:
     """Return the matches of a word: an exact ID, a unique prefix of an ID, or names.
 
     A short word such as ``db`` may match both as prefix and as name; both are returned, so the
     wrong one is not stopped by mistake.
     """
-    if exact := [thing for thing in things if thing.id == text]:
+    if exact := [item for item in objects if item.id == text]:
         return exact
-    begun = [thing for thing in things if thing.id.startswith(text)]
+    begun = [item for item in objects if item.id.startswith(text)]
     if len(begun) == 1 and len(text) >= _SURE_CHARS:
         return begun
     by_name = named()
     if len(begun) == 1:
-        return begun + [thing for thing in by_name if thing.id != begun[0].id]
+        return begun + [item for item in by_name if item.id != begun[0].id]
     return by_name or begun
 
 

@@ -12,7 +12,7 @@ from typing import Final, Generic, Literal, TypeVar
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import Unimplemented, UsageError
 from pycrictl.base.units import quote
-from pycrictl.runtime.cri.calls.client import CriClient, each
+from pycrictl.runtime.cri.calls.client import CriClient, for_each
 from pycrictl.runtime.cri.calls.redact import quote_reference
 from pycrictl.runtime.cri.lists import lookup
 from pycrictl.runtime.cri.lists.lookup import NAMESPACE_LABEL, POD_LABEL, select_by_id
@@ -170,7 +170,7 @@ def find_images(client: CriClient, references: Iterable[str]) -> list[tuple[str,
         return lookup.image(client, reference, f"looking for image {quote_reference(reference)}")
 
     asked = [reference for reference in references if reference]
-    matches = zip(asked, each(client, find, asked), strict=True)
+    matches = zip(asked, for_each(client, find, asked), strict=True)
     return [(reference, image) for reference, image in matches if image is not None]
 
 

@@ -150,7 +150,7 @@ def _sum(block: bytes) -> int:
     return (first & 0xFFFF) + (second & 0xFFFF) - 2
 
 
-def decode_number(field: bytes, what: str, *, signed: bool = False) -> int:
+def decode_number(field: bytes, field_name: str, *, signed: bool = False) -> int:
     """Decode a number field: octal digits, or GNU's binary form. A blank field is 0."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
@@ -158,7 +158,7 @@ def decode_number(field: bytes, what: str, *, signed: bool = False) -> int:
         return int.from_bytes(field, "big", signed=True)
     match = _OCTAL.fullmatch(field)
     if match is None:
-        raise RemoteProtocolError(f"an entry of the archive has an invalid {what}")
+        raise RemoteProtocolError(f"an entry of the archive has an invalid {field_name}")
     return int(match[1] or b"0", 8)
 
 
@@ -191,10 +191,10 @@ def decode_records(data: bytes) -> dict[bytes, bytes]:
     return records
 
 
-def decode_decimal(value: bytes, what: str) -> int:
+def decode_decimal(value: bytes, field_name: str) -> int:
     """Decode a pax record's value as a number that is not negative."""
     if not _DECIMAL.fullmatch(value):
-        raise RemoteProtocolError(f"a pax header of the archive has an invalid {what}")
+        raise RemoteProtocolError(f"a pax header of the archive has an invalid {field_name}")
     return int(value)
 
 

@@ -137,7 +137,7 @@ ENDPOINT = "unix:///run/x.sock"
 
 
 def error(code: str, details: str = "", **named: object) -> PycrictlError:
-    arguments = {"what": 'pulling image "x"', "endpoint": ENDPOINT, **named}
+    arguments = {"action": 'pulling image "x"', "endpoint": ENDPOINT, **named}
     status = Status(grpc.StatusCode[code].value[0], details)
     return to_error(status, **arguments)  # type: ignore[arg-type]  # mixed types
 

@@ -16,7 +16,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base import errors
-from pycrictl.runtime.cri.calls.client import AT_ONCE, CriClient, call_each, deadline_s, each
+from pycrictl.runtime.cri.calls.client import AT_ONCE, CriClient, call_each, deadline_s, for_each
 from tests.fakecri import FakeServer, Maker, Status, hang, hostile, serve
 from tests.waiting import wait_until
 
@@ -52,7 +52,7 @@ class TestAnswers:
     def test_17_mib(self, fake: FakeServer, client: CriClient) -> None:
         fake.prepare("ListImages", images_of(17 * MIB), EMPTY)
         with pytest.raises(errors.Exhausted, match=r"^listing images: a limit is reached: .*max"):
-            client.call("ListImages", LIST, what="listing images")
+            client.call("ListImages", LIST, action="listing images")
         assert client.call("ListImages", LIST) == EMPTY
 
     def test_garbage_in_a_valid_frame(
@@ -60,7 +60,7 @@ class TestAnswers:
     ) -> None:
         fake.prepare("ListImages", b"\xff\xff\xff")
         with pytest.raises(errors.RemoteProtocolError) as caught:
-            client.call("ListImages", LIST, what="listing images")
+            client.call("ListImages", LIST, action="listing images")
         assert caught.value.message == (
             f'listing images: the answer of "{fake.endpoint}" is not a valid ListImagesResponse'
         )
@@ -82,7 +82,7 @@ class TestErrors:
         client.call("Version", cri_pb2.VersionRequest())
         assert client.runtime == "containerd 1.6.20"
         with pytest.raises(errors.Unimplemented) as caught:
-            client.call("ImagePullProgress", request, what="watching pulls")
+            client.call("ImagePullProgress", request, action="watching pulls")
         assert caught.value.message == (
             "watching pulls: containerd 1.6.20 does not implement ImagePullProgress"
         )
@@ -98,7 +98,7 @@ class TestErrors:
 
         fake.prepare("ListImages", give_up)
         with pytest.raises(errors.DeadlineExceeded, match="listing images: no answer within 1s"):
-            client.call("ListImages", LIST, timeout_s=1, what="listing images")
+            client.call("ListImages", LIST, timeout_s=1, action="listing images")
 
     def test_a_runtime_that_goes_away(self) -> None:
         with serve() as server:
@@ -106,7 +106,7 @@ class TestErrors:
             client = CriClient(server.path, timeout_s=LIMIT_S)
             client.call("ListImages", LIST)
         with client, pytest.raises(errors.ConnectError) as caught:
-            client.call("ListImages", LIST, what="listing images")
+            client.call("ListImages", LIST, action="listing images")
         assert caught.value.message == (
             f'listing images: the runtime at "{server.endpoint}" went away: no such file'
         )
@@ -268,7 +268,7 @@ def test_no_more_than_some_at_once(fake: FakeServer) -> None:
         return number
 
     with CriClient(fake.path, timeout_s=60) as client:
-        numbers = each(client, act, range(1000))
+        numbers = for_each(client, act, range(1000))
         assert next(numbers) == 0
         wait_until(lambda: len(begun) > AT_ONCE)
         numbers.close()

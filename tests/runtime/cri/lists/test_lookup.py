@@ -187,10 +187,10 @@ def test_targets(fake: FakeServer, client: CriClient, node: Lookup) -> None:
 def test_a_whole_id_is_looked_for_in_no_list(
     fake: FakeServer, client: CriClient, kind: Kind
 ) -> None:
-    assert Lookup(client).found(WHOLE_ID, kind).id == WHOLE_ID
+    assert Lookup(client).resolve(WHOLE_ID, kind).id == WHOLE_ID
     condition = cri_pb2.ContainerFilter(id=WHOLE_ID, pod_sandbox_id=WHOLE_ID)
     assert (select_by_id(client, condition), fake.calls) == (condition, [])
 
 
 def test_a_runtime_without_lists_gets_the_word(client: CriClient) -> None:
-    assert Lookup(client).found("web", "container") == Lookup(client).found("web", "pod")
+    assert Lookup(client).resolve("web", "container") == Lookup(client).resolve("web", "pod")
