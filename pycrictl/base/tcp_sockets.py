@@ -20,8 +20,7 @@ _HEADER: Final = struct.Struct("=IHHII")
 _REQUEST: Final = struct.Struct("=BBBxI48x")
 _MESSAGE: Final = struct.Struct("=xB2x4s16s16s12x16xI")
 _ATTRIBUTE: Final = struct.Struct("=HH")
-# tcpi_last_data_recv and tcpi_last_ack_recv (ms), tcpi_bytes_received
-_RECEIVED: Final = struct.Struct("=52xII68xQ")
+_RECEIVED: Final = struct.Struct("=52xII")  # tcpi_last_data_recv and tcpi_last_ack_recv (ms)
 _TIMEOUT_S: Final = 1.0
 
 
@@ -32,7 +31,6 @@ class TcpSocket(NamedTuple):
         ends: its own and the other end: address (4 or 16 bytes) and port.
         data_idle_s: since it last received data.
         ack_idle_s: since it last received an acknowledgement.
-        received_bytes: the data that it has received.
     """
 
     state: int
@@ -40,7 +38,6 @@ class TcpSocket(NamedTuple):
     inode: int
     data_idle_s: float
     ack_idle_s: float
-    received_bytes: int
 
 
 def tcp_sockets(family: int, *states: int) -> Iterator[TcpSocket]:
@@ -69,12 +66,12 @@ def _socket(family: int, message: memoryview) -> TcpSocket:
     state, ports, here, there, inode = _MESSAGE.unpack_from(message)
     size = 4 if family == socket.AF_INET else 16
     port, peer_port = struct.unpack("!HH", ports)
-    data_ms = ack_ms = received_bytes = 0
+    data_ms = ack_ms = 0
     rest = message[_MESSAGE.size :]
     while len(rest) >= _ATTRIBUTE.size:
         length, kind = _ATTRIBUTE.unpack_from(rest)
         if kind == _INFO and length >= _ATTRIBUTE.size + _RECEIVED.size:
-            data_ms, ack_ms, received_bytes = _RECEIVED.unpack_from(rest, _ATTRIBUTE.size)
+            data_ms, ack_ms = _RECEIVED.unpack_from(rest, _ATTRIBUTE.size)
         rest = rest[max((length + 3) & ~3, _ATTRIBUTE.size) :]
     ends = (here[:size], port), (there[:size], peer_port)
-    return TcpSocket(state, ends, inode, data_ms / 1000, ack_ms / 1000, received_bytes)
+    return TcpSocket(state, ends, inode, data_ms / 1000, ack_ms / 1000)

@@ -167,7 +167,7 @@ def test_the_agent_has_few_privileges(objects: list[Document]) -> None:
     if is_copying:
         assert added == ["SYS_PTRACE", "DAC_OVERRIDE", "CHOWN", "FOWNER", "FSETID"]
     else:
-        assert added in ([], ["SYS_PTRACE"])  # nothing, or what CRI-O needs
+        assert added in ([], ["SYS_PTRACE"])  # nothing, or what CRI-O and `stalls` need
     assert pod.get("hostPID", False) == ("SYS_PTRACE" in added)
     assert found["readOnlyRootFilesystem"] is True
     assert found["allowPrivilegeEscalation"] is False

@@ -21,6 +21,7 @@ from pycrictl.base.servicelog import Log
 from pycrictl.base.units import ordinal
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient, Reflector, path_of_pods
 from pycrictl.cluster.agent.objects import (
+    OF_LAYERS,
     Need,
     PullPhase,
     error_of,
@@ -35,7 +36,7 @@ from pycrictl.kube.events import TIMEOUT_S, EventRecorder, PodPullState
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.sources.endings import Pace
 from pycrictl.pulls.sources.node_watch import NodeWatch
-from pycrictl.pulls.state import PullState, Sums
+from pycrictl.pulls.state import Phase, PullState, Sums
 from pycrictl.pulls.words import event_text
 from pycrictl.streams.loop import Changes
 
@@ -320,7 +321,8 @@ def state_of(need: Need, pull: PullState | None) -> PodPullState:
         phase,
         lambda took_s: event_text(
             need.image,
-            phase.of_layers,
+            # A pod that waits again after its pull has begun: that pull was given up.
+            Phase.FAILED if phase is PullPhase.WAITING else OF_LAYERS[phase],
             took_s,
             pull.sums if pull is not None else Sums(),
             place=f"{ordinal(place)} in line" if place else "",

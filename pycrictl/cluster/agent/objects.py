@@ -23,19 +23,10 @@ from pycrictl.pulls.sources.failures import REASONS
 from pycrictl.pulls.state import Phase, PullState, Sums
 
 _NOT_ITS_IMAGE: Final = frozenset(
-    {
-        "CrashLoopBackOff",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "RunContainerError",
-        "PostStartHookError",
-        "PreCreateHookError",
-        "PreStartHookError",
-    }
+    "CrashLoopBackOff CreateContainerConfigError CreateContainerError RunContainerError"
+    " PostStartHookError PreCreateHookError PreStartHookError".split()
 )
 """Why containers wait whose image is already present."""
-
-_BACK_OFF: Final = "ImagePullBackOff"
 
 
 class PullPhase(StrEnum):
@@ -51,22 +42,17 @@ class PullPhase(StrEnum):
     def has_failed(self) -> bool:
         return self in (PullPhase.FAILED, PullPhase.BACK_OFF)
 
-    @property
-    def is_whole(self) -> bool:
-        return self is PullPhase.SUCCEEDED
 
-    @property
-    def of_layers(self) -> Phase:
-        """The phase of a pull whose layers are unknown."""
-        return _OF_LAYERS.get(self, Phase.FAILED)
-
-
-_OF_LAYERS: Final = {
+OF_LAYERS: Final[dict[str, Phase]] = {
+    PullPhase.WAITING: Phase.WAITING,
     PullPhase.QUEUED: Phase.WAITING,
     PullPhase.PULLING: Phase.DOWNLOADING,
     PullPhase.EXTRACTING: Phase.EXTRACTING,
     PullPhase.SUCCEEDED: Phase.DONE,
+    PullPhase.FAILED: Phase.FAILED,
+    PullPhase.BACK_OFF: Phase.FAILED,
 }
+"""The phase of a pull whose layers are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +224,7 @@ def _conditions(
     since_s = began_s or need.pod.created_s
     if phase is PullPhase.SUCCEEDED or phase.has_failed:
         since_s = ended_s or since_s
-    known = {
-        "Pulled": phase is PullPhase.SUCCEEDED,
-        "Failed": phase.has_failed,
-    }
+    known = {"Pulled": phase is PullPhase.SUCCEEDED, "Failed": phase.has_failed}
     return [
         {
             "type": kind,
@@ -269,7 +252,7 @@ def phase_of(need: Need, pull: PullState | None) -> PullPhase:
     if not need.is_open and not need.is_void:
         return PullPhase.SUCCEEDED
     if need.reason is not None:
-        is_back_off = need.reason.reason == _BACK_OFF
+        is_back_off = need.reason.reason == "ImagePullBackOff"
         return PullPhase.BACK_OFF if is_back_off else PullPhase.FAILED
     if pull is None:
         return PullPhase.WAITING

@@ -22,6 +22,7 @@ from pycrictl.base.errors import (
 )
 from pycrictl.base.foreign import count, mapping, mappings, parsed, text
 from pycrictl.cluster.agent.api.names import GROUP_VERSION
+from pycrictl.cluster.agent.objects import OF_LAYERS
 from pycrictl.cluster.kubectl import api_errors
 from pycrictl.cluster.kubectl.pod_selection import Asked, PodSelection, find
 from pycrictl.cluster.kubectl.program import Kubectl, KubectlProxy, fetch, read
@@ -41,16 +42,6 @@ BEGIN_S: Final = 10.0
 
 MOST_FAILED: Final = 6
 _TICK_S: Final = 0.25
-
-_PHASES: Final = {
-    "Queued": Phase.WAITING,
-    "Waiting": Phase.WAITING,
-    "Pulling": Phase.DOWNLOADING,
-    "Extracting": Phase.EXTRACTING,
-    "Succeeded": Phase.DONE,
-    "Failed": Phase.FAILED,
-    "BackOff": Phase.FAILED,
-}
 
 _OnPull = Callable[[PullState], None]
 _OnNote = Callable[[str], None]
@@ -309,7 +300,7 @@ class PullObjects:
                 self._objects[uid] = old
             return
         stands = text(status.get("phase"))
-        phase = _PHASES.get(stands, Phase.WAITING)
+        phase = OF_LAYERS.get(stands, Phase.WAITING)
         shown_node = "" if self._is_of_one_node else node
         pods = () if self._is_of_one_pod else (f"{namespace}/{pod}",)
         pull = PullState(image=image, node=shown_node, pods=pods)

@@ -234,6 +234,19 @@ def test_two_tags_of_one_repository(node: Node, cluster: Cluster) -> None:
         time.sleep(1)
 
 
+def test_a_stall_on_a_slow_network(node: Node, cluster: Cluster) -> None:
+    """The agent examines containerd's connections: a MiB would take minutes at this rate."""
+    image = cluster.image(f"stalled{node.seed}:1", node.seed + 200, 4, 4, 4)
+    reference = cluster.lab.reference(image)
+    cluster.lab.registry.limit(30 * 1024)
+    cluster.run_pod("stalled", reference)
+    wait_until(lambda: rows(cluster, reference).get("phase") == "Pulling")
+    time.sleep(15)  # longer than a download may be idle
+    assert "stalledSeconds" not in rows(cluster, reference)
+    cluster.lab.registry.limit(0)
+    wait_until(lambda: rows(cluster, reference).get("stalledSeconds"))
+
+
 def test_an_image_that_does_not_exist_beside_one_that_does(node: Node, cluster: Cluster) -> None:
     pull_slowly(cluster, "real", node.seed + 150, seconds=40)
     missing = cluster.lab.registry.host + f"/real{node.seed + 150}:nosuch"
