@@ -41,20 +41,21 @@ def pull_image(
     A ``timeout_s`` of 0 means no limit.
     ``keyring`` is for a request without credentials.
     """
-    login = None
+    credentials = None
     if not persona.is_crictl:
         check_name(request.image.image)
     if keyring is not None and not request.HasField("auth"):
-        login = keyring.find(parse(request.image.image))
-        if login is not None:
-            request.auth.CopyFrom(login.credentials.auth())
+        credentials = keyring.find(parse(request.image.image))
+        if credentials is not None:
+            request.auth.CopyFrom(credentials.auth())
     try:
         return pull(client, request, timeout_s=timeout_s or None, limit=limit)
     except RuntimeFault as error:
         image = redact_text(request.image.image)
         words = pull_words(error.details, image)
-        if words is not None and words.kind == "unauthorized" and login is not None:
-            words = words._replace(text=f"{words.text} with the credentials of {login.origin}")
+        if words is not None and words.kind == "unauthorized" and credentials is not None:
+            origin = credentials.origin
+            words = words._replace(text=f"{words.text} with the credentials of {origin}")
         raise worded(error, words, f"pulling {quote(image)}", persona) from None
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from pycrictl.base.errors import ConfigError
 from pycrictl.base.units import format_duration
 from pycrictl.pulls.reference import Reference
-from pycrictl.pulls.registries.credentials import Keyring, Login
+from pycrictl.pulls.registries.credentials import Credentials, Keyring
 from pycrictl.pulls.registries.mirrors import Endpoint, RegistryAccess
 from pycrictl.pulls.registries.registry_client import (
     NO_ANSWER,
@@ -28,7 +28,7 @@ from pycrictl.pulls.registries.registry_client import (
 from pycrictl.runtime.cri.calls.redact import redact_text
 
 CREDENTIALS: Final = "the credentials of "
-"""The beginning of the text of a login."""
+"""The beginning of the text about a login."""
 
 
 class Step(NamedTuple):
@@ -97,7 +97,7 @@ class Trial:
         self._step_s = step_s
         self._access = access
         self._keyring = keyring
-        self._login: Login | None = None
+        self._credentials: Credentials | None = None
         self._reference = reference
         self._must_exist = is_named and not endpoint.is_mirror
         self._client = RegistryClient(endpoint, access)
@@ -151,7 +151,7 @@ class Trial:
             steps,
             self._skew_s,
             redact_text(self._proxy),
-            self._login.origin if self._login is not None else "",
+            self._credentials.origin if self._credentials is not None else "",
             endpoint.origin,
         )
 
@@ -175,9 +175,9 @@ class Trial:
 
     def _auth(self) -> tuple[bool | None, str]:
         given = self._keyring.find(self._reference) if self._keyring is not None else None
-        self._login = self._access.login_for(self._endpoint, self._reference, given)
-        if self._login is not None:
-            self._client = RegistryClient(self._endpoint, self._access, self._login.credentials)
+        self._credentials = self._access.credentials_for(self._endpoint, self._reference, given)
+        if self._credentials is not None:
+            self._client = RegistryClient(self._endpoint, self._access, self._credentials)
         answer = self._get("/")
         status, headers, _ = answer
         with suppress(TypeError, ValueError):
@@ -195,9 +195,9 @@ class Trial:
         challenge = challenge_of(answer)
         if is_logged_in and challenge.kind == "basic":
             is_logged_in = self._get("/").status != 401
-        if self._login is not None:
+        if self._credentials is not None:
             verb = "accepted" if is_logged_in else "refused"
-            return is_logged_in, f"{CREDENTIALS}{self._login.origin} are {verb}"
+            return is_logged_in, f"{CREDENTIALS}{self._credentials.origin} are {verb}"
         if not is_logged_in:
             return None, "a login is needed: the next steps are skipped"
         return True, f"{urlsplit(challenge.realm).netloc} gives a token without a login"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator
 from concurrent.futures import wait
 from contextlib import closing, nullcontext
 from functools import partial
@@ -18,10 +16,8 @@ from pycrictl.base.threads import call_in_thread
 from pycrictl.base.units import escape, quote
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
-from pycrictl.pulls.archives import with_skopeo
-from pycrictl.pulls.archives.archive import Member, checked_name, opened, title
+from pycrictl.pulls.archives import archive, with_skopeo
 from pycrictl.pulls.archives.loading import Load
-from pycrictl.pulls.archives.saving import ALL_PLATFORMS, find_image, find_target, saved
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.runtime.containerd.daemon import settings_of
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
@@ -64,20 +60,17 @@ def save(
     app: AppContext = ctx.obj
     if output == "-" and app.env.stdout_is_terminal:
         raise UsageError("an archive is not written to a terminal", hint="give a file with -o")
-    if not re.fullmatch(r"(|all|[a-z0-9]+/[a-z0-9]+(/[a-z0-9]+)?)", platform):
-        raise UsageError(
-            f"--platform {quote(platform)} is not a platform", hint="such as linux/arm64, or all"
-        )
-    if platform == ALL_PLATFORMS and format_ == "docker":
+    if (platform, format_) == (archive.ALL_PLATFORMS, "docker"):
         raise UsageError("Docker's format holds one platform", hint="name one, or save as oci")
     with app.open_client("image") as client:
-        chosen = [find_image(client, image) for image in images]
+        chosen = [archive.find_image(client, image) for image in images]
         try:
             if client.is_crio():
                 with_skopeo.save(client, chosen, output, format_)
                 return
             platform, is_docker = platform or own_platform(), format_ == "docker"
-            pieces = saved(_containerd(client), chosen, platform=platform, is_docker=is_docker)
+            containerd = _containerd(client)
+            pieces = archive.saved(containerd, chosen, platform=platform, is_docker=is_docker)
             stdout = nullcontext(app.env.stdout.buffer)
             with stdout if output == "-" else replacing(output) as file:
                 file.writelines(pieces)
@@ -85,8 +78,7 @@ def save(
         except OSError as exc:
             if output == "-":
                 raise
-            reason = reason_of(exc)
-            raise ArchiveError(f"cannot write {quote(output, 4096)}: {reason}") from None
+            raise ArchiveError(f"cannot write {quote(output, 4096)}: {reason_of(exc)}") from None
 
 
 def load(
@@ -119,28 +111,27 @@ def load(
         else:
             containerd = _containerd(client)
             snapshotter = settings_of(containerd).snapshotter if unpack else ""
-            work = Load(containerd, title(input_), snapshotter, lookup.image_folder(client))
-            outlet = app.outlet(progress, stdout="result")
+            work = Load(containerd, archive.title(input_), snapshotter, lookup.image_folder(client))
             try:
-                with opened(input_) as members, closing(containerd):
-                    names = _run(work, members, name, outlet)
+                with closing(containerd):
+                    names = _run(work, input_, name, app.outlet(progress, stdout="result"))
             except KeyboardInterrupt:
                 message = "the load was stopped; what has arrived is kept for a day"
                 raise Interrupted(f"{message}, for the next one") from None
     app.env.stdout.writelines(f"{escape(loaded)}\n" for loaded in names)
 
 
-def _run(work: Load, members: Iterator[Member], name: str, outlet: Outlet) -> list[str]:
+def _run(work: Load, path: str, name: str, outlet: Outlet) -> list[str]:
     """Load an archive in another thread, and show how far it is meanwhile."""
     tracker = Tracker()
-    result = call_in_thread(partial(work.run, members, name=name))
-    with closing(open_display(outlet)) as display:
-        is_over = False
-        while not is_over:
+    with archive.opened(path) as members, closing(open_display(outlet)) as display:
+        result = call_in_thread(partial(work.run, members, name=name))
+        while True:
             is_over = bool(wait([result], outlet.interval_s).done)
             tracker.apply(work.state(), now=time.monotonic())
             display.show(tracker.view(time.monotonic(), time.time()))
-    return result.result()
+            if is_over:
+                return result.result()
 
 
 def tag(
@@ -155,14 +146,14 @@ def tag(
     Example: pycrictl tag docker.io/library/busybox:1.36 registry.example/tools/busybox:1.36
     """
     app: AppContext = ctx.obj
-    name = checked_name(new)
+    name = archive.checked_name(new)
     with app.open_client("image") as client:
-        known = find_image(client, image)
+        known = archive.find_image(client, image)
         if client.is_crio():
             with_skopeo.tag(client, known, name)
         else:
             containerd = _containerd(client)
-            containerd.name_image(name, find_target(containerd, known))
+            containerd.name_image(name, archive.find_target(containerd, known))
 
 
 def _containerd(client: CriClient) -> ContainerdClient:

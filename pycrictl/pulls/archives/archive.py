@@ -1,43 +1,54 @@
-"""What is in an image archive: its files, its documents, and the images that these name.
+"""Image archives: read from a tar file or a folder, and made of the images on a node.
 
-Sources: OCI image specification (image layout, index, manifest), Docker's ``manifest.json``, and
-the annotation by which Docker and containerd name images.
+An archive is an OCI image layout or, without an index, what ``docker save`` writes. A saved one is
+both: docker, podman, skopeo, ctr and kind read it. The older format has only Docker's list of
+images. Documents come first, so that who reads a stream knows early what will follow. The same
+images always give the same bytes.
 
 Nothing is ever written under the name of a file. Still, names and links that could lead out of an
 archive are refused: no tool that writes image archives makes them.
+
+Sources: OCI image specification (image layout, index, manifest), Docker's ``manifest.json``, and
+the annotation by which Docker and containerd name images.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
-from pycrictl.base.errors import ArchiveError, RemoteProtocolError, reason_of
+from pycrictl.base.errors import ArchiveError, NotFound, RemoteProtocolError, reason_of
 from pycrictl.base.foreign import mapping, mappings, parsed, text, texts
 from pycrictl.base.units import quote
 from pycrictl.copy.archive.archives import decompressed
 from pycrictl.pulls.reference import canonical, flaw, parse
-from pycrictl.runtime.containerd.store import Descriptor, Manifest, descriptor
-from pycrictl.streams.wire.tar.header import EntryType
-from pycrictl.streams.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, Event, read
+from pycrictl.runtime.containerd import store
+from pycrictl.runtime.containerd.grpc_client import ContainerdClient
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.lists import lookup
+from pycrictl.streams.wire.tar import header
+from pycrictl.streams.wire.tar.reader import DataReceived, EntryStarted, Event, read
 
 LISTS: Final = ("index.json", "manifest.json", "oci-layout")
 """The files of an archive that are no blobs: OCI's and Docker's lists of images, and a mark."""
 
-LAYOUT: Final = b'{"imageLayoutVersion":"1.0.0"}'
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 CONFIG: Final = "application/vnd.oci.image.config.v1+json"
 LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
+ALL_PLATFORMS: Final = "all"
 
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _NAME: Final = "io.containerd.image.name"
 _REF_NAME: Final = "org.opencontainers.image.ref.name"
 _PIECE_BYTES: Final = 256 * 1024
 """gRPC keeps many of them on their way."""
+
+
+# Reading
 
 
 class Member(NamedTuple):
@@ -67,8 +78,7 @@ def opened(path: str) -> Iterator[Iterator[Member]]:
             with open(0 if path == "-" else path, "rb", buffering=0, closefd=path != "-") as file:
                 yield of_tar(file)
     except OSError as exc:
-        reason = reason_of(exc)
-        raise ArchiveError(f"cannot read {title(path)}: {reason}") from None
+        raise ArchiveError(f"cannot read {title(path)}: {reason_of(exc)}") from None
 
 
 def title(path: str) -> str:
@@ -81,18 +91,15 @@ def of_tar(file: IO[bytes]) -> Iterator[Member]:
     events = read(decompressed(_read(file)))
     for event in events:
         if not isinstance(event, EntryStarted):
-            continue
-        entry, content = event.entry, _content(events)
-        name = _name(os.fsdecode(entry.name))
-        if entry.kind is EntryType.FILE:
-            yield Member(name, entry.size_bytes, content)
-        elif entry.kind is EntryType.SYMLINK:
+            continue  # content that nobody has read
+        entry, name = event.entry, _inside(os.fsdecode(event.entry.name))
+        if entry.kind is header.EntryType.FILE:
+            yield Member(name, entry.size_bytes, _content(events))
+        elif entry.kind is header.EntryType.SYMLINK:
             # podman writes them for the readers of a format that is older than manifest.json.
-            _name(os.path.normpath(Path(name).parent / os.fsdecode(entry.link)))
-        elif entry.kind is not EntryType.DIRECTORY:
+            _inside(os.path.normpath(Path(name).parent / os.fsdecode(entry.link)))
+        elif entry.kind is not header.EntryType.DIRECTORY:
             raise RemoteProtocolError(f"{quote(name)} in the archive is a {entry.kind.value}")
-        for _ in content:  # what was not read
-            pass
 
 
 def _read(file: IO[bytes]) -> Generator[memoryview, None, None]:
@@ -101,14 +108,11 @@ def _read(file: IO[bytes]) -> Generator[memoryview, None, None]:
 
 
 def _content(events: Iterator[Event]) -> Iterator[memoryview]:
-    for event in events:
-        if isinstance(event, DataReceived):
-            yield event.data
-        elif isinstance(event, EntryFinished):
-            return
+    while isinstance(event := next(events), DataReceived):
+        yield event.data
 
 
-def _name(name: str) -> str:
+def _inside(name: str) -> str:
     if name.startswith("/") or ".." in name.split("/"):
         raise RemoteProtocolError(f"the name {quote(name)} points outside the archive")
     return name.removeprefix("./")
@@ -116,74 +120,26 @@ def _name(name: str) -> str:
 
 def _of_folder(folder: Path) -> Iterator[Member]:
     """Yield the files of an image layout: the index, then blobs, documents first as small ones."""
-    index_file = folder / "index.json"
-    if not index_file.is_file():
-        raise ArchiveError(f"{quote(str(folder), 4096)} is not an OCI image layout")
     blobs = sorted(filter(Path.is_file, folder.glob("blobs/*/*")), key=lambda p: p.stat().st_size)
-    for path in (index_file, *blobs):
+    for path in (*folder.glob("index.json"), *blobs):
         with path.open("rb", buffering=0) as file:
-            size_bytes = path.stat().st_size
-            yield Member(path.relative_to(folder).as_posix(), size_bytes, _read(file))
+            yield Member(path.relative_to(folder).as_posix(), path.stat().st_size, _read(file))
 
 
-def path_of(digest: str) -> str:
-    """Return the name of a blob in an archive."""
-    return f"blobs/{digest.replace(':', '/')}"
+def images_in(lists: Mapping[str, bytes]) -> list[tuple[Sequence[str], dict[str, Any]]]:
+    """Return the names of each image in an archive's ``LISTS``, and its entry there.
 
-
-class Root(NamedTuple):
-    """An image in an archive: its manifest or index, and its names, of which it may have none."""
-
-    target: Descriptor
-    names: tuple[str, ...]
-
-
-class DockerImage(NamedTuple):
-    """An entry of ``manifest.json``: names of files in the archive, and the image's names."""
-
-    config: str
-    layers: list[str]
-    names: tuple[str, ...]
-
-
-def listed(lists: Mapping[str, bytes]) -> list[Root] | list[DockerImage]:
-    """Return the images that an archive names in its ``LISTS``, given by name.
-
-    Docker's list counts only without an index.
+    An entry is a descriptor or, if there is no index, one of Docker's list.
     """
-    if "index.json" in lists:
-        return [_root(entry) for entry in mappings(parsed(lists["index.json"]).get("manifests"))]
-    images = []
-    for entry in mappings(parsed(b'{"all":%b}' % lists.get("manifest.json", b"[]")).get("all")):
-        layers, names = (texts(entry.get(key)) for key in ("Layers", "RepoTags"))
-        images.append(DockerImage(text(entry.get("Config")), layers, tuple(names)))
-    return images
-
-
-def _root(entry: Mapping[str, Any]) -> Root:
-    if (target := descriptor(entry)) is None:
-        raise ArchiveError("the archive names an image without its digest and size")
-    annotations = mapping(entry, "annotations")
-    name = text(annotations.get(_NAME)) or text(annotations.get(_REF_NAME))
-    # A mere tag names no image.
-    return Root(target, (name,) if ":" in name or "/" in name else ())
-
-
-def by_name(roots: Iterable[Root], name: str) -> Mapping[str, Root]:
-    """Return images by canonical name; ``name`` is that of the only one without a name.
-
-    Raises:
-        ArchiveError: an image has no name, two have the same one, or there is no image.
-    """
-    images: dict[str, Root] = {}
-    for root in roots:
-        if not (names := root.names or (name and (name,))):
-            raise ArchiveError("an image in the archive has no name", hint="name it with --name")
-        for known in map(checked_name, names):
-            if images.setdefault(known, root).target.digest != root.target.digest:
-                raise ArchiveError(f"two images in the archive are named {quote(known)}")
-    if not images:
-        raise ArchiveError("no image is in the archive")
+    if "index.json" not in lists:
+        document = parsed(b'{"all":%b}' % lists.get("manifest.json", b"[]"))
+        return [(texts(entry.get("RepoTags")), entry) for entry in mappings(document.get("all"))]
+    images: list[tuple[Sequence[str], dict[str, Any]]] = []
+    for entry in mappings(parsed(lists["index.json"]).get("manifests")):
+        annotations = mapping(entry, "annotations")
+        name = text(annotations.get(_NAME)) or text(annotations.get(_REF_NAME))
+        # A mere tag names no image.
+        images.append(([name] if ":" in name or "/" in name else [], entry))
     return images
 
 
@@ -194,27 +150,129 @@ def checked_name(name: str) -> str:
     return canonical(name)
 
 
-def manifest(document: Manifest) -> bytes:
-    parts = {"config": _entry(document.config), "layers": list(map(_entry, document.layers))}
-    return written({"schemaVersion": 2, "mediaType": MANIFEST, **parts})
+# Writing
 
 
-def index(images: Iterable[Root]) -> bytes:
-    """Return ``index.json``, with names for containerd and Docker, and tags for other readers."""
-    entries = [
-        {**_entry(target), "annotations": {_NAME: name, _REF_NAME: parse(name).tag} if name else {}}
-        for target, names in images
-        for name in names or ("",)
-    ]
-    return written({"schemaVersion": 2, "mediaType": _INDEX, "manifests": entries})
+class Image(NamedTuple):
+    """An image on the node, by all its names and its ID; ``names`` are those that were meant."""
+
+    known: tuple[str, ...]
+    names: tuple[str, ...]
 
 
-def _entry(blob: Descriptor) -> dict[str, Any]:
+def find_image(client: CriClient, word: str) -> Image:
+    """Return the image with this name or ID; an ID or a digest means all its tags."""
+    image = lookup.image(client, word, f"looking for image {quote(word)}")
+    if image is None or not image.id:
+        raise NotFound(f"no such image {quote(word)}", hint=lookup.IMAGES_HINT)
+    tags, name = tuple(image.repo_tags), canonical(word)
+    return Image((*tags, *image.repo_digests, image.id), (name,) if name in tags else tags)
+
+
+def find_target(client: ContainerdClient, image: Image) -> store.Descriptor:
+    """Return the manifest or index of an image; raise ``NotFound`` if containerd has no record."""
+    for record in client.images(*(f"name=={name}" for name in (*image.names, *image.known))):
+        target = record.target
+        return store.Descriptor(target.digest, target.size, target.media_type)
+    raise NotFound("containerd has no record of the image")
+
+
+def saved(
+    client: ContainerdClient, images: Iterable[Image], *, platform: str, is_docker: bool
+) -> Iterator[bytes | memoryview]:
+    """Return an archive of images piece by piece, once all that it needs has been seen here.
+
+    Args:
+        platform: ``OS/ARCHITECTURE[/VARIANT]`` to save from an index, or ``ALL_PLATFORMS``.
+
+    Raises:
+        NotFound: containerd has no such image.
+        ArchiveError: something that the archive needs is not on the node.
+    """
+    documents: dict[str, bytes] = {}
+    layers: dict[str, Member] = {}
+    index: list[dict[str, Any]] = []
+    docker_list: list[dict[str, Any]] = []
+
+    def read_document(blob: store.Descriptor) -> store.Document | None:
+        data = client.read(blob.digest, size_bytes=store.DOCUMENT_LIMIT_BYTES)
+        if data is None:
+            raise ArchiveError(
+                f"the image's content for {blob.platform or blob.digest} is not on this node",
+                hint="a pull fetches only what the node needs",
+            )
+        documents[path_of(blob.digest)] = data
+        return store.parse_document(data)
+
+    for image in images:
+        target = find_target(client, image)
+        manifests: Sequence[store.Descriptor] = (target,)
+        if isinstance(document := read_document(target), store.Index):
+            manifests = document.manifests
+            if platform != ALL_PLATFORMS:
+                del documents[path_of(target.digest)]
+                chosen = document.manifest_for(platform)
+                if chosen is None:
+                    message = f"{quote(image.known[0])} is not made for {platform}"
+                    known = ", ".join(blob.platform for blob in document.manifests)
+                    raise ArchiveError(message, hint=f"only for {known}")
+                target, manifests = chosen, (chosen,)
+        for name in image.names or ("",):
+            named = {_NAME: name, _REF_NAME: parse(name).tag} if name else {}
+            index.append({**_entry(target), "annotations": named})
+        for blob in manifests:
+            if not isinstance(manifest := read_document(blob), store.Manifest):
+                raise ArchiveError(f"{blob.digest} is not the manifest of an image")
+            read_document(manifest.config._replace(platform=blob.platform))
+            infos = client.infos(layer.digest for layer in manifest.layers)
+            if count := sum(layer.digest not in infos for layer in manifest.layers):
+                raise ArchiveError(
+                    f"{count} of {len(manifest.layers)} layers of {quote(image.known[0])} are not"
+                    " in containerd's store",
+                    hint="with discard_unpacked_layers, containerd removes layers after unpacking",
+                )
+            for digest, size_bytes, *_ in manifest.layers:
+                pieces = client.pieces(digest, size_bytes)
+                layers[digest] = Member(path_of(digest), size_bytes, pieces)
+            names = [path_of(layer.digest) for layer in manifest.layers]
+            config = path_of(manifest.config.digest)
+            docker_list.append({"Config": config, "RepoTags": image.names, "Layers": names})
+    lists = {}
+    if not is_docker:
+        lists["index.json"] = _json({"schemaVersion": 2, "mediaType": _INDEX, "manifests": index})
+        lists["oci-layout"] = b'{"imageLayoutVersion":"1.0.0"}'
+    if platform != ALL_PLATFORMS:  # Docker's list knows no platforms
+        lists["manifest.json"] = _json(docker_list)
+    documents = {**lists, **documents}
+    members = [Member(name, len(data), iter((data,))) for name, data in documents.items()]
+    return _tar([*members, *layers.values()])
+
+
+def _tar(members: Iterable[Member]) -> Iterator[bytes | memoryview]:
+    for name, size_bytes, pieces in members:
+        yield header.encode_entry(header.Entry(name.encode(), header.EntryType.FILE, size_bytes))
+        yield from pieces
+        yield header.padding_after(size_bytes)
+    yield header.END_OF_ARCHIVE
+
+
+def path_of(digest: str) -> str:
+    """Return the name of a blob in an archive."""
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+def manifest(config: store.Descriptor, layers: Iterable[store.Descriptor]) -> bytes:
+    """Return the manifest of an image."""
+    parts = {"config": _entry(config), "layers": [_entry(layer) for layer in layers]}
+    return _json({"schemaVersion": 2, "mediaType": MANIFEST, **parts})
+
+
+def _entry(blob: store.Descriptor) -> dict[str, Any]:
     entry = {"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size_bytes}
     keys = ("os", "architecture", "variant")
     platform = dict(zip(keys, filter(None, blob.platform.split("/")), strict=False))
     return {**entry, "platform": platform} if platform else entry
 
 
-def written(document: Any) -> bytes:
+def _json(document: Any) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()

@@ -16,37 +16,30 @@ import hashlib
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
 from pycrictl._proto.containerd import content_pb2
-from pycrictl.base.errors import (
-    AlreadyExists,
-    ArchiveError,
-    Cancelled,
-    ConnectError,
-    DeadlineExceeded,
-    FailedPrecondition,
-    PycrictlError,
-    StreamError,
-    Unavailable,
-)
+from pycrictl.base import errors
+from pycrictl.base.errors import ArchiveError, PycrictlError
+from pycrictl.base.foreign import text, texts
 from pycrictl.base.units import format_bytes, quote
 from pycrictl.pulls.archives import archive
-from pycrictl.pulls.archives.archive import DockerImage, Member, Root
+from pycrictl.pulls.archives.archive import Member
 from pycrictl.pulls.state import LayerState, Phase, PullState
 from pycrictl.runtime.containerd import store
 from pycrictl.runtime.containerd.grpc_client import (
     LOAD_LABEL,
     ContainerdClient,
+    Documents,
     as_message,
     is_abandoned,
 )
-from pycrictl.runtime.containerd.store import Descriptor, Index, Manifest
+from pycrictl.runtime.containerd.store import DOCUMENT_LIMIT_BYTES, Descriptor, Index, Manifest
 
 _FILES_LIMIT: Final = 20_000
 """A hundred images with as many layers as overlayfs can mount have fewer."""
@@ -54,7 +47,12 @@ _FILES_LIMIT: Final = 20_000
 _DEPTH_LIMIT: Final = 3
 """An index of indexes of manifests; nothing known nests them deeper."""
 
-_INTERRUPTIONS: Final = (Cancelled, ConnectError, DeadlineExceeded, Unavailable)
+_INTERRUPTIONS: Final = (
+    errors.Cancelled,
+    errors.ConnectError,
+    errors.DeadlineExceeded,
+    errors.Unavailable,
+)
 _COMPRESSED: Final = {b"\x1f\x8b": "+gzip", b"\x28\xb5": "+zstd"}
 """Suffixes of a layer's media type, by the first bytes of the layer."""
 
@@ -73,11 +71,12 @@ class Load:
     title: str
     snapshotter: str
     folder: Path | None
+    _lists: dict[str, bytes] = field(default_factory=dict, init=False)
+    _blobs: dict[str, Descriptor] = field(default_factory=dict, init=False)
+    _layers: dict[str, LayerState] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._lists: dict[str, bytes] = {}
-        self._blobs: dict[str, Descriptor] = {}
-        self._layers: dict[str, LayerState] = {}
+        self._documents = Documents(self.client)
         self._began_s = time.time()
 
     def run(self, members: Iterable[Member], *, name: str = "") -> list[str]:
@@ -92,19 +91,19 @@ class Load:
         try:
             for member in members:
                 self._receive(member)
-            images = archive.by_name(map(self._root, archive.listed(self._lists)), name)
-            for image, root in images.items():
+            images = self._images(name)
+            for image, target in images.items():
                 # Parts for other platforms may be missing, since pulls leave them out.
-                if not self._complete(root.target):
+                if not self._is_complete(target):
                     what = f"{quote(image)} is not complete for {store.own_platform()}"
                     raise ArchiveError(f"{what}: blobs are missing")
         except PycrictlError as exc:
             # A bare StreamError means that the archive ends too early, others that it is wrong.
-            if not isinstance(exc, _INTERRUPTIONS) and type(exc) is not StreamError:
+            if not isinstance(exc, _INTERRUPTIONS) and type(exc) is not errors.StreamError:
                 self.client.delete_lease(self._lease, sync=True)
             raise
-        for image, root in images.items():
-            self.client.name_image(image, root.target)
+        for image, target in images.items():
+            self.client.name_image(image, target)
         for lease in self.client.leases():
             is_remains = is_abandoned(lease.id) and lease.labels[LOAD_LABEL] == self.title
             if lease.id == self._lease or is_remains:
@@ -125,9 +124,8 @@ class Load:
     @cached_property
     def _lease(self) -> str:
         """The lease, created when it is first needed: the archive may have told names by then."""
-        with suppress(ArchiveError):
-            names = (name for image in archive.listed(self._lists) for name in image.names)
-            self.title = next(names, self.title)
+        names = [name for names, _ in archive.images_in(self._lists) for name in names]
+        self.title = (names or [self.title])[0]
         return self.client.create_load(self.title)
 
     # The files of the archive
@@ -140,7 +138,7 @@ class Load:
             raise ArchiveError(f"{quote(name)} is in the archive twice")
         if name not in archive.LISTS:
             self._blobs[name] = self._add(member)
-        elif member.size_bytes <= store.DOCUMENT_LIMIT_BYTES:
+        elif member.size_bytes <= DOCUMENT_LIMIT_BYTES:
             self._lists[name] = b"".join(member.pieces)
         else:
             raise ArchiveError(f"{name} is too large: {format_bytes(member.size_bytes)}")
@@ -148,55 +146,58 @@ class Load:
     def _add(self, member: Member) -> Descriptor:
         """Make a file a blob, if it is none yet; archives of Docker may not tell its digest."""
         size_bytes, name = member.size_bytes, member.name.removeprefix("blobs/").replace("/", ":")
-        expected = name if store.is_digest(name) else ""
-        if expected and self._holds(expected, size_bytes):
-            digest, phase = expected, Phase.PRESENT
-        else:
-            digest = self._write(member, name, expected)
+        digest, phase = name, Phase.PRESENT
+        if not (store.is_digest(name) and self._holds(name, size_bytes)):
+            digest = self._write(member, name)
             phase = Phase.WAITING if self.snapshotter else Phase.DONE
-        is_small = size_bytes <= store.DOCUMENT_LIMIT_BYTES
-        document = self._document(digest) if is_small else None
+        document = self._documents.get(digest) if size_bytes <= DOCUMENT_LIMIT_BYTES else None
         if document is None:
             self._show(name, size_bytes, phase, size_bytes)
         else:
             self._layers.pop(name, None)  # it is no layer
-        if isinstance(document, Manifest):
-            self._keep(digest, (document.config, *document.layers))
+        children: Sequence[Descriptor] = ()
+        if isinstance(document, Index):
+            children = document.manifests
+        elif isinstance(document, Manifest):
+            children = (document.config, *document.layers)
             for layer in document.layers:  # shown before they arrive, also to watchers
                 waiting = LayerState(name=layer.digest, total=layer.size_bytes)
                 self._layers.setdefault(layer.digest, waiting)
+        if children:
+            self._refer(digest, {f"content.{n}": child.digest for n, child in enumerate(children)})
         return Descriptor(digest, size_bytes, "")
 
-    def _write(self, member: Member, name: str, expected: str) -> str:
+    def _write(self, member: Member, name: str) -> str:
         """Write a blob, and return its digest."""
-        size_bytes, digest = member.size_bytes, expected
+        size_bytes, digest = member.size_bytes, name if store.is_digest(name) else ""
         with suppress(OSError):  # seen from a container, it is elsewhere
             if self.folder and size_bytes > (free_bytes := shutil.disk_usage(self.folder).free):
                 sizes = format_bytes(size_bytes), format_bytes(free_bytes)
                 raise ArchiveError(f"{quote(name)} has {sizes[0]}, but only {sizes[1]} are free")
-        request = partial(content_pb2.WriteContentRequest, ref=f"layer-{name}", total=size_bytes)
+        request = partial(
+            content_pb2.WriteContentRequest, ref=f"layer-{name}", total=size_bytes, expected=digest
+        )
         failures: list[Exception] = []
+
+        def requests(offset: int) -> Iterator[content_pb2.WriteContentRequest]:
+            end = 0
+            try:
+                for piece in member.pieces:
+                    data, end = bytes(piece[max(offset - end, 0) :]), end + len(piece)
+                    if data:
+                        yield request(action=content_pb2.WRITE, offset=end - len(data), data=data)
+                yield request(action=content_pb2.COMMIT, offset=end)
+            except Exception as exc:  # gRPC, which reads in another thread, would hide it
+                failures.append(exc)
+
         try:
-            offset = self._begin(request(expected=expected))
-
-            def requests() -> Iterator[content_pb2.WriteContentRequest]:
-                at = skipped = offset
-                try:
-                    for piece in member.pieces:
-                        data, skipped = bytes(piece[skipped:]), max(skipped - len(piece), 0)
-                        if data:
-                            yield request(action=content_pb2.WRITE, offset=at, data=data)
-                        at += len(data)
-                    yield request(action=content_pb2.COMMIT, offset=at, expected=expected)
-                except Exception as exc:  # gRPC, which reads in another thread, would hide it
-                    failures.append(exc)
-
-            for answer in self.client.write(requests(), lease=self._lease):
+            offset = self._begin(request())
+            for answer in self.client.write(requests(offset), lease=self._lease):
                 digest = answer.digest
                 self._show(name, size_bytes, Phase.DOWNLOADING, answer.offset)
-        except FailedPrecondition as exc:
+        except errors.FailedPrecondition as exc:
             raise ArchiveError(f"{quote(name)} is damaged: its digest does not match") from exc
-        except AlreadyExists:
+        except errors.AlreadyExists:
             # It had no name, or somebody else has written it meanwhile.
             self._holds(digest, size_bytes)
         if failures:
@@ -208,14 +209,14 @@ class Load:
         while True:
             try:
                 answer, *_ = self.client.write(iter((status,)), lease=self._lease)
-            except Unavailable as exc:
+            except errors.Unavailable as exc:
                 if "locked" not in exc.details:
                     raise
                 time.sleep(0.2)
             else:
                 # Without a digest, it may be what is left of another file.
-                is_ours = bool(status.expected) and answer.offset <= status.total
-                return answer.offset if is_ours else 0
+                is_same = bool(status.expected) and answer.offset <= status.total
+                return answer.offset if is_same else 0
 
     def _holds(self, digest: str, size_bytes: int) -> bool:
         """Return whether a blob is present; the lease then keeps it."""
@@ -231,38 +232,50 @@ class Load:
 
     # The images
 
-    def _root(self, image: Root | DockerImage) -> Root:
-        """Return an image with a manifest; Docker's format lacks it, so it is written."""
-        if isinstance(image, Root):
-            return image
-        config = self._blob(image.config)._replace(media_type=archive.CONFIG)
-        layers = list(map(self._blob, image.layers))
-        for n, diff_id in enumerate(self._diff_ids(config, layers)):
+    def _images(self, name: str) -> dict[str, Descriptor]:
+        """Return the images by canonical name; ``name`` is that of the only one without a name."""
+        images: dict[str, Descriptor] = {}
+        for names, entry in archive.images_in(self._lists):
+            target = self._of_docker(entry) if "Config" in entry else store.descriptor(entry)
+            if target is None:
+                raise ArchiveError("the archive names an image without its digest and size")
+            if not (names := names or [*filter(None, [name])]):
+                raise ArchiveError(
+                    "an image in the archive has no name", hint="name it with --name"
+                )
+            for known in map(archive.checked_name, names):
+                if images.setdefault(known, target).digest != target.digest:
+                    raise ArchiveError(f"two images in the archive are named {quote(known)}")
+        if not images:
+            raise ArchiveError("no image is in the archive")
+        return images
+
+    def _of_docker(self, entry: Mapping[str, Any]) -> Descriptor:
+        """Write the manifest that Docker's format lacks."""
+        names = [text(entry["Config"]), *texts(entry.get("Layers"))]
+        if missing := set(names) - self._blobs.keys():
+            raise ArchiveError(f"{quote(min(missing))} is missing from the archive")
+        config, *layers = (self._blobs[name] for name in names)
+        for n, diff_id in enumerate(self._diff_ids(config.digest, len(layers))):
             head = self.client.read(layers[n].digest, size_bytes=2) or b""
             kind = "" if layers[n].digest == diff_id else _COMPRESSED.get(head)
             if kind is None:
-                raise ArchiveError(f"the layers are not those that {quote(image.config)} names")
+                raise ArchiveError(f"{layers[n].digest} is not the layer that the config names")
             layers[n] = layers[n]._replace(media_type=archive.LAYER + kind)
-        data = archive.manifest(Manifest(config, tuple(layers)))
-        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        written = self._add(Member(archive.path_of(digest), len(data), iter((data,))))
-        return Root(written._replace(media_type=archive.MANIFEST), image.names)
+        data = archive.manifest(config._replace(media_type=archive.CONFIG), layers)
+        name = archive.path_of(f"sha256:{hashlib.sha256(data).hexdigest()}")
+        written = self._add(Member(name, len(data), iter((data,))))
+        return written._replace(media_type=archive.MANIFEST)
 
-    def _blob(self, name: str) -> Descriptor:
-        if name not in self._blobs:
-            raise ArchiveError(f"{quote(name)} is missing from the archive")
-        return self._blobs[name]
-
-    def _complete(self, target: Descriptor, depth: int = 0) -> bool:
-        """Return whether all that this node needs of an image is here; have containerd keep it."""
+    def _is_complete(self, target: Descriptor, depth: int = 0) -> bool:
+        """Return whether all that this node needs of an image is here; unpack it if asked to."""
         if depth >= _DEPTH_LIMIT:
             raise ArchiveError("the indexes of the archive are nested too deeply")
         if not self._holds(target.digest, target.size_bytes):
             return False
-        document = self._document(target.digest)
+        document = self._documents.get(target.digest)
         if isinstance(document, Index):
-            are_complete = [self._complete(child, depth + 1) for child in document.manifests]
-            self._keep(target.digest, document.manifests)
+            are_complete = [self._is_complete(child, depth + 1) for child in document.manifests]
             return any(are_complete)
         if not isinstance(document, Manifest):
             raise ArchiveError(f"{target.digest} is neither a manifest nor an index")
@@ -273,25 +286,15 @@ class Load:
             self._unpack(document)
         return is_ours
 
-    def _keep(self, digest: str, children: Sequence[Descriptor]) -> None:
-        """Have containerd keep what a document refers to, as long as the document."""
-        self._label(digest, {f"content.{n}": child.digest for n, child in enumerate(children)})
-
-    def _document(self, digest: str) -> store.Document | None:
-        data = self.client.read(digest, size_bytes=store.DOCUMENT_LIMIT_BYTES + 1) or b""
-        if len(data) > store.DOCUMENT_LIMIT_BYTES:
-            raise ArchiveError(f"{digest} is too large for an image document")
-        return store.parse_document(data)
-
-    def _diff_ids(self, config: Descriptor, layers: Sequence[Descriptor]) -> Sequence[str]:
-        document = self._document(config.digest)
+    def _diff_ids(self, config: str, count: int) -> tuple[str, ...]:
+        document = self._documents.get(config)
         diff_ids = document.diff_ids if isinstance(document, store.ImageConfig) else ()
-        if len(diff_ids) != len(layers):
-            raise ArchiveError(f"the config names {len(diff_ids)} layers, not {len(layers)}")
+        if len(diff_ids) != count:
+            raise ArchiveError(f"the config names {len(diff_ids)} layers, not {count}")
         return diff_ids
 
-    def _label(self, digest: str, references: dict[str, str]) -> None:
-        """Add references to a blob that containerd's garbage collector follows."""
+    def _refer(self, digest: str, references: Mapping[str, str]) -> None:
+        """Have containerd keep what a blob refers to, as long as the blob."""
         labels = {f"containerd.io/gc.ref.{key}": value for key, value in references.items()}
         info = {"digest": digest, "labels": labels}
         paths = [f"labels.{key}" for key in labels]
@@ -300,7 +303,7 @@ class Load:
     # Unpacking
 
     def _unpack(self, manifest: Manifest) -> None:
-        diff_ids, parent = self._diff_ids(manifest.config, manifest.layers), ""
+        diff_ids, parent = self._diff_ids(manifest.config.digest, len(manifest.layers)), ""
         names = store.chain_ids(diff_ids)
         for layer, diff_id, name in zip(manifest.layers, diff_ids, names, strict=True):
             size_bytes = layer.size_bytes
@@ -309,7 +312,7 @@ class Load:
                 self._apply(layer, diff_id, name, parent)
             self._show(layer.digest, size_bytes, Phase.DONE, size_bytes)
             parent = name
-        self._label(manifest.config.digest, {f"snapshot.{self.snapshotter}": parent})
+        self._refer(manifest.config.digest, {f"snapshot.{self.snapshotter}": parent})
 
     def _apply(self, layer: Descriptor, diff_id: str, name: str, parent: str) -> None:
         call, lease = self.client.call, self._lease
@@ -319,5 +322,5 @@ class Load:
         answer = call("Diff.Apply", has_limit=False, diff=as_message(layer), mounts=mounts)
         if answer.applied.digest != diff_id:
             raise ArchiveError(f"{layer.digest} is not the layer that the config names")
-        with suppress(AlreadyExists):  # somebody else has unpacked it meanwhile
+        with suppress(errors.AlreadyExists):  # somebody else has unpacked it meanwhile
             call("Snapshots.Commit", lease=lease, name=name, **target)

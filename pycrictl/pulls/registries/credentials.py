@@ -19,7 +19,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -33,18 +33,18 @@ from pycrictl.pulls.reference import DEFAULT_HOST, Reference
 
 _SECRET_CHARS: Final = 1 << 20
 _DOCKER_HUB: Final = "https://index.docker.io/v1/"
-_KEYS: Final = ("username", "password", "auth", "identitytoken", "registrytoken")
-_KUBELET_ROOT: Final = "/var/lib/kubelet"
+_KEYS: Final = ("username", "password", "identitytoken", "registrytoken", "auth")
 _log = logging.getLogger("pycrictl.registries")
 
 
 class Credentials(NamedTuple):
-    """Credentials for a registry; never shown."""
+    """Credentials for a registry, which are never shown, and where they come from, in words."""
 
     username: str = ""
     password: str = ""
     identity_token: str = ""
     registry_token: str = ""
+    origin: str = ""
 
     def __repr__(self) -> str:
         return "Credentials(…)"
@@ -57,98 +57,76 @@ class Credentials(NamedTuple):
 
     def auth(self) -> cri_pb2.AuthConfig:
         """Return them for a request to pull."""
-        return cri_pb2.AuthConfig(**self._asdict())
-
-
-class Login(NamedTuple):
-    """Credentials, and where they come from, in words."""
-
-    credentials: Credentials
-    origin: str
+        secrets = dict(zip(self._fields[:4], self, strict=False))
+        return cri_pb2.AuthConfig(**secrets)
 
 
 def credentials_of(auth: cri_pb2.AuthConfig) -> Credentials | None:
     """Return the credentials of a request to pull; None if it has none."""
-    tokens = auth.identity_token, auth.registry_token
-    return _credentials(auth.username, auth.password, auth.auth, *tokens)
+    secrets = Credentials(auth.username, auth.password, auth.identity_token, auth.registry_token)
+    return _decoded(secrets, auth.auth)
 
 
-def credentials_in(entry: Mapping[str, Any]) -> Credentials | None:
-    """Return the credentials in an entry of a file or of containerd's settings."""
-    return _credentials(*(text(entry.get(key), _SECRET_CHARS) for key in _KEYS))
-
-
-def _credentials(username: str, password: str, auth: str, *tokens: str) -> Credentials | None:
-    if auth and not username:
+def _decoded(credentials: Credentials, auth: str) -> Credentials | None:
+    """Return credentials with the user and password that ``auth`` holds; None if all are empty."""
+    if auth and not credentials.username:
         with suppress(ValueError):
-            pair = base64.b64decode(auth).decode().rstrip("\0")
-            username, _, password = pair.partition(":")
-    credentials = Credentials(username, password, *tokens)
-    return credentials if any(credentials) else None
+            username, _, password = base64.b64decode(auth).decode().rstrip("\0").partition(":")
+            credentials = credentials._replace(username=username, password=password)
+    return credentials if any(credentials[:4]) else None
 
 
 def fitting(keys: Iterable[str], reference: Reference) -> str:
-    """Return the key of a file that fits an image best; empty if none does."""
-    names = [(len(_name_of(key)), key) for key in keys if _fits(_name_of(key), reference)]
-    return max(names, default=(0, ""))[1]
+    """Return the key of a file that fits an image best, the longest one; empty if none does."""
+    best = (0, "", "")
+    for key in keys:
+        name = re.sub(r"^https?://|(/v[12])?/*$", "", key)
+        name = re.sub(r"^(?:index|registry-1)\.docker\.io", DEFAULT_HOST, name)
+        pattern = re.escape(name).replace(r"\*", "[^.:/]*")  # a "*" matches within one label
+        if re.fullmatch(f"{pattern}(/.*)?", reference.name):
+            best = max(best, (len(name), name, key))
+    return best[2]
 
 
-def _name_of(key: str) -> str:
-    """Return HOST[/PATH] of a key."""
-    name = re.sub(r"^https?://|/+$|/v[12]/*$", "", re.sub(r"/+$", "", key))
-    return re.sub(r"^(?:index|registry-1)\.docker\.io", DEFAULT_HOST, name)
-
-
-def _fits(name: str, reference: Reference) -> bool:
-    host, _, path = name.partition("/")
-    # The dots of an address or of a port are those of labels, too: "*" matches within one.
-    labels, patterns = reference.host.split("."), host.split(".")
-    is_host = len(labels) == len(patterns) and all(map(fnmatchcase, labels, patterns))
-    has_port = ":" in host or ":" not in reference.host
-    is_fitting = host == reference.host or (bool(host) and is_host and has_port)
-    return is_fitting and (not path or f"{reference.path}/".startswith(f"{path}/"))
-
-
+@dataclass(eq=False)
 class Keyring:
-    """The credentials of files and, with ``of_node``, of the kubelet, in the order of their use.
+    """The credentials of files and of the kubelet, in the order of their use.
 
-    Args:
+    Attributes:
         files: those that the user names; a folder means its ``config.json``.
         warn: is told why the kubelet's cannot be used.
+        of_node: whether the kubelet's are used.
     """
 
-    def __init__(
-        self, files: Sequence[str], warn: Callable[[str], None], *, of_node: bool = False
-    ) -> None:
-        self._files = files
-        self._warn = warn
-        self._of_node = of_node
-        self._known: dict[str, Login | None] = {}
+    files: Sequence[str]
+    warn: Callable[[str], None]
+    of_node: bool = False
+    _known: dict[str, Credentials | None] = field(default_factory=dict, init=False)
 
-    def find(self, reference: Reference) -> Login | None:
-        """Return the login for an image; each repository is looked for once.
+    def find(self, reference: Reference) -> Credentials | None:
+        """Return the credentials for an image; each repository is looked up once.
 
         Raises:
             ConfigError: a file that the user named, or a helper that it names, is broken.
         """
         if reference.name not in self._known:
-            self._known[reference.name] = next(filter(None, self._logins(reference)), None)
+            self._known[reference.name] = next(filter(None, self._all(reference)), None)
         return self._known[reference.name]
 
-    def _logins(self, reference: Reference) -> Iterator[Login | None]:
-        for name in self._files:
-            if os.path.isdir(noderoot.given(name)):
-                name = f"{name}/config.json"
-            yield login_in(noderoot.given(name), name, reference)
-        if self._of_node:
+    def _all(self, reference: Reference) -> Iterator[Credentials | None]:
+        for name in self.files:
+            path = noderoot.given(name)
+            tail = "/config.json" if os.path.isdir(path) else ""
+            yield credentials_in(path + tail, name + tail, reference)
+        if self.of_node:
             try:
                 yield from _of_kubelet(reference)
             except ConfigError as exc:
-                self._warn(exc.message)
+                self.warn(exc.message)
 
 
-def login_in(path: str, name: str, reference: Reference) -> Login | None:
-    """Return the login for an image in a file, or of a credential helper that the file names.
+def credentials_in(path: str, name: str, reference: Reference) -> Credentials | None:
+    """Return the credentials for an image in a file, or of a helper that the file names.
 
     Args:
         path: the file, as this process sees it.
@@ -160,29 +138,30 @@ def login_in(path: str, name: str, reference: Reference) -> Login | None:
     try:
         document = mapping(parse(noderoot.read_named(path)))
     except (OSError, ValueError) as exc:
-        reason = reason_of(exc)
-        raise ConfigError(f"cannot read {quote(name, 4096)}: {reason}") from None
+        raise ConfigError(f"cannot read {quote(name, 4096)}: {reason_of(exc)}") from None
     helpers = mapping(document.get("credHelpers"))
     key = fitting(helpers, reference)
     if helper := text(helpers.get(key)) or text(document.get("credsStore")):
         program = f"docker-credential-{helper}"
         server = key or (_DOCKER_HUB if reference.host == DEFAULT_HOST else reference.host)
         answer = ask_program(f"the credential helper {quote(program)}", [program, "get"], server)
-        username, secret = (text(answer.get(key), _SECRET_CHARS) for key in ("Username", "Secret"))
-        entry = {"username": username, "password": secret}
-        if username == "<token>":
-            entry = {"identitytoken": secret}
-        if login := _login({reference.host: entry}, f"{program} (of {name})", reference):
-            return login
-    return _login(mapping(document, "auths"), name, reference)
+        entry = {"username": answer.get("Username"), "password": answer.get("Secret")}
+        if entry["username"] == "<token>":
+            entry = {"identitytoken": answer.get("Secret")}
+        auths = {reference.host: entry}
+        if credentials := _chosen(auths, f"{program} (of {name})", reference):
+            return credentials
+    return _chosen(mapping(document, "auths"), name, reference)
 
 
-def _login(auths: Mapping[str, Any], origin: str, reference: Reference) -> Login | None:
-    """Return the entry that fits an image as a login, and log the place."""
-    credentials = credentials_in(mapping(auths.get(fitting(auths, reference))))
+def _chosen(auths: Mapping[str, Any], origin: str, reference: Reference) -> Credentials | None:
+    """Return the entry that fits an image, and log the place."""
+    entry = mapping(auths.get(fitting(auths, reference)))
+    user, secret, identity, registry, auth = (text(entry.get(key), _SECRET_CHARS) for key in _KEYS)
+    credentials = _decoded(Credentials(user, secret, identity, registry, origin), auth)
     where = f"none in {origin}" if credentials is None else origin
     _log.debug("credentials for %s: %s", reference.name, where)
-    return None if credentials is None else Login(credentials, origin)
+    return credentials
 
 
 def ask_program(
@@ -214,30 +193,31 @@ def ask_program(
     return parsed(done.stdout)
 
 
-def _of_kubelet(reference: Reference) -> Iterator[Login | None]:
+def _of_kubelet(reference: Reference) -> Iterator[Credentials | None]:
     """Yield what the kubelet has for an image; raise ConfigError if its plugins are broken."""
     kubelet = find_kubelet(Path(noderoot.directory()))
-    path = f"{kubelet.root_dir or _KUBELET_ROOT}/config.json"
+    path = f"{kubelet.root_dir or '/var/lib/kubelet'}/config.json"
     if os.path.exists(local := noderoot.locate(path)):
-        yield login_in(local, path, reference)
-    config = Path(kubelet.provider_config)
-    if not (kubelet.provider_config and kubelet.provider_bin_dir) or noderoot.directory() != "/":
+        yield credentials_in(local, path, reference)
+    config, folder = kubelet.provider_config, kubelet.provider_bin_dir
+    if not (config and folder) or noderoot.directory() != "/":
         return  # plugins run on the node itself only
     try:
-        files = sorted(config.iterdir()) if config.is_dir() else [config]
+        files = sorted(Path(config).iterdir()) if os.path.isdir(config) else [config]
         documents = [read_document(str(file)) for file in files]
     except OSError as exc:
-        reason = reason_of(exc)
-        raise ConfigError(f"cannot read {quote(str(config), 4096)}: {reason}") from None
+        raise ConfigError(f"cannot read {quote(config, 4096)}: {reason_of(exc)}") from None
     for document in documents:
         for provider in mappings(document.get("providers")):
             # Those that need the token of a service account are left out.
             needs_token = bool(mapping(provider.get("tokenAttributes")))
             if not needs_token and fitting(texts(provider.get("matchImages")), reference):
-                yield _of_plugin(kubelet.provider_bin_dir, provider, reference)
+                yield _of_plugin(folder, provider, reference)
 
 
-def _of_plugin(folder: str, provider: Mapping[str, Any], reference: Reference) -> Login | None:
+def _of_plugin(
+    folder: str, provider: Mapping[str, Any], reference: Reference
+) -> Credentials | None:
     """Ask a plugin, whose response may hold for other images too."""
     name = text(provider.get("name"))
     question = {
@@ -247,9 +227,7 @@ def _of_plugin(folder: str, provider: Mapping[str, Any], reference: Reference) -
     }
     variables = mappings(provider.get("env"))
     own = {text(variable.get("name")): text(variable.get("value")) for variable in variables}
-    words, origin = (
-        [f"{folder}/{name}", *texts(provider.get("args"))],
-        f"the kubelet's plugin {name}",
-    )
+    words = [f"{folder}/{name}", *texts(provider.get("args"))]
+    origin = f"the kubelet's plugin {name}"
     answer = ask_program(origin, words, json.dumps(question), {**os.environ, **own})
-    return _login(mapping(answer.get("auth")), origin, reference)
+    return _chosen(mapping(answer.get("auth")), origin, reference)

@@ -31,7 +31,7 @@ from pycrictl.base.foreign import mapping, mappings, text, texts
 from pycrictl.base.processes import command_line, environ_of, flags_in
 from pycrictl.base.units import escape
 from pycrictl.pulls.reference import DEFAULT_HOST, Reference
-from pycrictl.pulls.registries.credentials import Login, login_in
+from pycrictl.pulls.registries.credentials import Credentials, credentials_in
 from pycrictl.runtime.containerd.daemon import (
     CriSettings,
     config_path,
@@ -154,9 +154,9 @@ class RegistryAccess:
         """
         return [own_endpoint(reference)]
 
-    def login_for(
-        self, endpoint: Endpoint, reference: Reference, given: Login | None
-    ) -> Login | None:
+    def credentials_for(
+        self, endpoint: Endpoint, reference: Reference, given: Credentials | None
+    ) -> Credentials | None:
         """Return the credentials that the runtime uses there; ``given`` are those of the pull."""
         return given
 
@@ -397,9 +397,9 @@ class CrioAccess(RegistryAccess):
             endpoints.append(self._endpoint(f"{location}{rest}", table))
         return [replace(item, origin=file) for item in endpoints]
 
-    def login_for(
-        self, endpoint: Endpoint, reference: Reference, given: Login | None
-    ) -> Login | None:
+    def credentials_for(
+        self, endpoint: Endpoint, reference: Reference, given: Credentials | None
+    ) -> Credentials | None:
         """Return the pull's for the host that it names, else those of a login on the node."""
         host = DEFAULT_HOST if endpoint.host == server_of(DEFAULT_HOST) else endpoint.host
         if given is not None and host == reference.host:
@@ -407,8 +407,8 @@ class CrioAccess(RegistryAccess):
         there = Reference(host, endpoint.repository, "", "")
         for path in self._auth_files:
             with suppress(ConfigError):
-                if login := login_in(self._local(path), path, there):
-                    return login
+                if credentials := credentials_in(self._local(path), path, there):
+                    return credentials
         return None
 
     def _endpoint(self, name: str, settings: Mapping[str, Any]) -> Endpoint:

@@ -28,7 +28,7 @@ from pycrictl.base.errors import ConfigError
 from pycrictl.base.foreign import parsed, text
 from pycrictl.base.tls import client_context, os_error_of
 from pycrictl.pulls.reference import DEFAULT_TAG, Reference, parse
-from pycrictl.pulls.registries.credentials import Credentials, Keyring, Login
+from pycrictl.pulls.registries.credentials import Credentials, Keyring
 from pycrictl.pulls.registries.mirrors import Endpoint, RegistryAccess, Scheme
 from pycrictl.runtime.containerd.store import (
     DOCUMENT_LIMIT_BYTES,
@@ -307,8 +307,8 @@ def ask(question: ManifestRequest) -> Manifest | None:
     until = time.monotonic() + question.timeout_s
     reference = parse(question.reference)
     document = parse_document(_body(question, reference, until) or b"")
-    if isinstance(document, Index) and (digest := document.digest_for(own_platform())):
-        by_digest = reference._replace(tag="", digest=digest)
+    if isinstance(document, Index) and (own := document.manifest_for(own_platform())):
+        by_digest = reference._replace(tag="", digest=own.digest)
         document = parse_document(_body(question, by_digest, until) or b"")
     return document if isinstance(document, Manifest) else None
 
@@ -338,13 +338,11 @@ def _body(question: ManifestRequest, reference: Reference, until: float) -> byte
 def _fetch(
     question: ManifestRequest, reference: Reference, endpoint: Endpoint, until: float
 ) -> RegistryAnswer:
-    given = None
-    if question.credentials is not None:
-        given = Login(question.credentials, "")
-    elif question.keyring is not None:
+    given = question.credentials
+    if given is None and question.keyring is not None:
         with suppress(ConfigError):
             given = question.keyring.find(reference)
-    login = question.access.login_for(endpoint, reference, given)
-    client = RegistryClient(endpoint, question.access, login.credentials if login else None)
+    credentials = question.access.credentials_for(endpoint, reference, given)
+    client = RegistryClient(endpoint, question.access, credentials)
     version = reference.digest or reference.tag or DEFAULT_TAG
     return client.fetch(f"manifests/{version}", until=until)

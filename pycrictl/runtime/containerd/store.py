@@ -50,16 +50,10 @@ class Manifest(NamedTuple):
 class Index(NamedTuple):
     manifests: tuple[Descriptor, ...]
 
-    def digest_for(self, platform: str) -> str:
-        """Return the digest of the first manifest for a platform; empty if there is none."""
-        return next(
-            (
-                manifest.digest
-                for manifest in self.manifests
-                if runs_on(manifest.platform, platform)
-            ),
-            "",
-        )
+    def manifest_for(self, platform: str) -> Descriptor | None:
+        """Return the first manifest for a platform; None if there is none."""
+        fitting = (entry for entry in self.manifests if runs_on(entry.platform, platform))
+        return next(fitting, None)
 
 
 class ImageConfig(NamedTuple):

@@ -253,7 +253,7 @@ HUGE = MANIFEST[:-1] + b" " * 5 * MIB + b"}"
         ),
         (
             layout({path_of(HUGE): HUGE}, index=index((HUGE, "a:1"))),
-            "too large for an image document",
+            "is neither a manifest nor an index",
         ),
         ({"blobs/sha256/../../etc/x": b""}, "points outside the archive"),
         ({"blobs/x": b""}, "no image is in the archive"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.base.errors import ArchiveError, PycrictlError
+from pycrictl.base.errors import PycrictlError
 from pycrictl.pulls.archives.archive import of_tar, opened
 
 from .archives import LAYER, layout, tar
@@ -38,8 +38,7 @@ def test_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_layout(tmp_path: Path) -> None:
-    with pytest.raises(ArchiveError, match="is not an OCI image layout"):
-        contents(tmp_path)
+    assert contents(tmp_path) == {}
 
 
 def _entry(name: str, kind: bytes, link: str = "") -> tarfile.TarInfo:

@@ -18,11 +18,10 @@ from pycrictl.pulls.registries import credentials
 from pycrictl.pulls.registries.credentials import (
     Credentials,
     Keyring,
-    Login,
     ask_program,
+    credentials_in,
     credentials_of,
     fitting,
-    login_in,
 )
 from pycrictl.pulls.registries.mirrors import CrioAccess
 from tests.support.hostfiles import run_program, write
@@ -74,9 +73,9 @@ def test_an_entry_of_a_file(tmp_path: Path, entry: Any, expected: Credentials | 
     """It may have what a request to pull has."""
     assert expected is None or credentials_of(expected.auth()) == expected
     path = write(tmp_path / "c.json", {"auths": {"r.test": entry}})
-    login = login_in(path, "c", IMAGE)
-    assert login == (None if expected is None else Login(expected, "c"))
-    assert "cret" not in repr(login)
+    credentials = credentials_in(path, "c", IMAGE)
+    assert credentials == (expected and expected._replace(origin="c"))
+    assert "cret" not in repr(credentials)
 
 
 @pytest.mark.parametrize(
@@ -127,11 +126,10 @@ def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_credential_helpers(
     tmp_path: Path, helper: str, document: Any, reference: str, expected: Credentials | None
 ) -> None:
-    login = login_in(write(tmp_path / "c.json", document), "c", parse(reference))
-    assert (login and login.credentials) == expected
-    if expected and expected != ME:
-        assert login is not None
-        assert login.origin == f"docker-credential-{helper} (of c)"
+    credentials = credentials_in(write(tmp_path / "c.json", document), "c", parse(reference))
+    assert (credentials and credentials._replace(origin="")) == expected
+    if credentials and expected != ME:
+        assert credentials.origin == f"docker-credential-{helper} (of c)"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +142,7 @@ def test_credential_helpers(
 def test_a_helper_that_fails(tmp_path: Path, helper: str, name: str, said: str) -> None:
     file = write(tmp_path / "c.json", {"credsStore": name})
     with pytest.raises(ConfigError) as caught:
-        login_in(file, "c", parse("locked.test/a"))
+        credentials_in(file, "c", parse("locked.test/a"))
     assert said in caught.value.message
 
 
@@ -171,9 +169,10 @@ def test_the_logins_of_crio(
     write(tmp_path / file.lstrip("/"), {"auths": {"r.test": AUTH}})
     access = CrioAccess(flags, {}, str(tmp_path))
     (own,) = access.endpoints(IMAGE)
-    assert access.login_for(own, IMAGE, None) == (Login(ME, file) if is_used else None)
-    given = Login(Credentials("you"), "")
-    assert access.login_for(own, IMAGE, given) == given
+    expected = ME._replace(origin=file) if is_used else None
+    assert access.credentials_for(own, IMAGE, None) == expected
+    given = Credentials("you")
+    assert access.credentials_for(own, IMAGE, given) == given
 
 
 # The order, and the kubelet
@@ -184,8 +183,8 @@ def auths(user: str, host: str = "r.test") -> dict[str, Any]:
 
 
 def user_of(ring: Keyring, name: str = "r.test/a:1") -> str:
-    login = ring.find(parse(name))
-    return "" if login is None else login.credentials.username
+    credentials = ring.find(parse(name))
+    return "" if credentials is None else credentials.username
 
 
 def test_the_order(
@@ -195,8 +194,8 @@ def test_the_order(
         write(tmp_path / name / "config.json", auths(name)) for name in ("1", "2", "kubelet")
     )
     other = write(tmp_path / "other.json", auths("other", "o.test"))
-    monkeypatch.setattr(credentials, "_KUBELET_ROOT", str(tmp_path / "kubelet"))
-    monkeypatch.setattr(credentials, "find_kubelet", lambda root: Kubelet())
+    running = Kubelet(root_dir=str(tmp_path / "kubelet"))
+    monkeypatch.setattr(credentials, "find_kubelet", lambda root: running)
     assert user_of(Keyring([first, second], pytest.fail)) == "1"
     assert user_of(Keyring([str(tmp_path / "1"), second], pytest.fail)) == "1"  # a folder
     assert user_of(Keyring([other], pytest.fail)) == ""
@@ -279,8 +278,8 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plugins:
 
 
 def test_a_plugin_is_asked_once_for_a_repository(plugins: Plugins) -> None:
-    login = Login(Credentials("me", "hush"), "the kubelet's plugin ecr")
-    assert plugins.keyring.find(IMAGE) == plugins.keyring.find(parse("r.test/a:2")) == login
+    credentials = Credentials("me", "hush", origin="the kubelet's plugin ecr")
+    assert plugins.keyring.find(IMAGE) == plugins.keyring.find(parse("r.test/a:2")) == credentials
     assert plugins.runs() == 1
     assert json.loads(Path(f"{plugins.log}.request").read_text()) == {
         "apiVersion": "credentialprovider.kubelet.k8s.io/v1",

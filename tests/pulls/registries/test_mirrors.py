@@ -10,7 +10,7 @@ import pytest
 from pycrictl.base import noderoot
 from pycrictl.pulls.reference import parse
 from pycrictl.pulls.registries import mirrors
-from pycrictl.pulls.registries.credentials import Credentials, Login
+from pycrictl.pulls.registries.credentials import Credentials
 from pycrictl.pulls.registries.mirrors import (
     ContainerdAccess,
     CrioAccess,
@@ -274,8 +274,8 @@ def test_the_settings_of_a_mirror(tmp_path: Path) -> None:
     assert (mirror.verifies, mirror.authorities) == (False, ("/ca.pem",))
     assert mirror.identities == (("/me.pem", "/me.key"),)
     assert own.verifies
-    given = Login(Credentials("you"), "")
-    assert known.login_for(mirror, reference, given) == given
+    given = Credentials("you")
+    assert known.credentials_for(mirror, reference, given) == given
 
 
 @pytest.mark.parametrize(
