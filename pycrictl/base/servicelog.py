@@ -123,9 +123,16 @@ class _LineFormat(logging.Formatter):
 class Seldom:
     """Logs some of the events that peers can cause at will, and the number of the others."""
 
-    def __init__(self, write: Callable[..., None], event: str, **common: object) -> None:
+    def __init__(
+        self,
+        write: Callable[..., None],
+        event: str,
+        count_s: float = limits.FAULT_COUNT_S,
+        **common: object,
+    ) -> None:
         self._write = write
         self._event = event
+        self._count_s = count_s
         self._common = common
         self._allowance = limits.Allowance(limits.FAULT_LINES, limits.FAULT_LINES_PER_S)
         self._left_out = 0
@@ -139,7 +146,7 @@ class Seldom:
             self._write(self._event, **fields)
             return
         if not self._left_out:
-            loop.call_later(limits.FAULT_COUNT_S, self._count)
+            loop.call_later(self._count_s, self._count)
         self._left_out += 1
 
     def _count(self) -> None:

@@ -35,10 +35,6 @@ from pycrictl.kube.credential import Credential
 
 TIMEOUT_S: Final = 1.0
 
-REREAD_S: Final = 30.0
-"""The age at which the credential is read again. Tokens are valid for an hour or more, and are
-renewed after four fifths of that."""
-
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
 """The limit for one event of a watch; an object has up to 1.5 MiB."""
@@ -69,9 +65,12 @@ class ApiServer:
 
     Args:
         load: reads the credential, which may have been renewed.
+        reread_s: the age at which the credential is read again. Tokens are valid for an hour or
+            more, and are renewed after four fifths of that.
     """
 
-    def __init__(self, load: Callable[[], Credential]) -> None:
+    def __init__(self, load: Callable[[], Credential], *, reread_s: float = 30.0) -> None:
+        self._reread_s = reread_s
         self._load = load
         self._lock = threading.Lock()
         self._current: tuple[Credential, ssl.SSLContext] | None = None
@@ -80,7 +79,7 @@ class ApiServer:
     @property
     def is_due(self) -> bool:
         """Whether the credential has to be read again, which may take a while."""
-        return self._current is None or time.monotonic() - self._read_at >= REREAD_S
+        return self._current is None or time.monotonic() - self._read_at >= self._reread_s
 
     def current(self) -> tuple[Credential, ssl.SSLContext]:
         """Return the credential and its TLS settings, which stay the same while it does."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
-from typing import Final
 
 from pycrictl.base.errors import PycrictlError
 from pycrictl.kube.apiclient import TIMEOUT_S, ApiClient
@@ -14,20 +13,24 @@ from pycrictl.kube.credential import find_credential
 from pycrictl.kube.pods import Pod, list_pods
 from pycrictl.node.kubelet import ROOT
 
-REFRESH_S: Final = 5.0
-"""The age at which the list is refreshed."""
-
 
 class NodePods:
     """The pods of this node.
 
     If the first call to the API server fails, one line is logged for ``--debug``, and it is not
-    called again. Without ``is_allowed`` (``--no-kube``), no call is made.
+    called again. Without ``is_allowed`` (``--no-kube``), no call is made. The list is refreshed
+    when it is ``refresh_s`` old.
     """
 
     def __init__(
-        self, *, is_allowed: bool = True, root: Path = ROOT, timeout_s: float = TIMEOUT_S
+        self,
+        *,
+        is_allowed: bool = True,
+        root: Path = ROOT,
+        timeout_s: float = TIMEOUT_S,
+        refresh_s: float = 5.0,
     ) -> None:
+        self._refresh_s = refresh_s
         self.is_from_api = False
         self._api = ApiClient(lambda: find_credential(root), timeout_s=timeout_s)
         self._pods: tuple[Pod, ...] = ()
@@ -36,8 +39,8 @@ class NodePods:
 
     def pods(self) -> tuple[Pod, ...]:
         """Return the pods; a list that is too old is refreshed, or kept if that fails."""
-        age_s = time.monotonic() - self._asked_at
-        if self._is_allowed and (not self._asked_at or (self.is_from_api and age_s >= REFRESH_S)):
+        is_old = self.is_from_api and time.monotonic() - self._asked_at >= self._refresh_s
+        if self._is_allowed and (not self._asked_at or is_old):
             try:
                 self._pods = list_pods(self._api)
                 self.is_from_api = True

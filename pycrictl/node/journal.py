@@ -23,9 +23,6 @@ UNITS: Final = (
 MAX_LINES: Final = 2000
 HISTORY_S: Final = 3600.0
 """How far back logs are read, and attempts of pulls counted."""
-TIMEOUT_S: Final = 1.0
-PATIENCE_S: Final = 5.0
-"""The time limit of a single read: a large journal is slow, and so is a busy node."""
 
 _JOURNALS: Final = ("var/log/journal", "run/log/journal")
 
@@ -43,17 +40,17 @@ def read(
     *,
     units: Sequence[str] = UNITS,
     root: Path = Path("/"),
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float = 1.0,
 ) -> list[JournalLine]:
+    """Return the lines since a time; those read within the limit, if the journal is slow."""
     command = [
         "journalctl", "--quiet", "--no-pager", "--output=json", f"--since=@{since_s:.0f}",
         "--output-fields=MESSAGE,_SYSTEMD_UNIT,SYSLOG_IDENTIFIER", f"--lines={MAX_LINES}",
         *(f"--unit={unit}" for unit in units),
     ]  # fmt: skip
     if root != Path("/"):
-        command += [f"--directory={root / path}" for path in _JOURNALS if (root / path).is_dir()][
-            :1
-        ]
+        present = [root / path for path in _JOURNALS if (root / path).is_dir()]
+        command += [f"--directory={folder}" for folder in present[:1]]
     return list(parse(_output(command, timeout_s)))
 
 

@@ -30,13 +30,9 @@ def test_nothing_from_outside_begins_a_field_or_line(fields: dict[str, object], 
     assert pairs("pull", fields) == f"pull {line}"
 
 
-def test_of_a_flood_there_are_some_lines_and_a_number(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(limits, "FAULT_COUNT_S", 0.1)
-
+def test_of_a_flood_there_are_some_lines_and_a_number(caplog: pytest.LogCaptureFixture) -> None:
     async def flood() -> None:
-        seldom = Seldom(Log("test").warning, "pull", outcome="gone")
+        seldom = Seldom(Log("test").warning, "pull", count_s=0.1, outcome="gone")
         for number in range(10_000):
             seldom(number=number)
         await asyncio.sleep(0.3)

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import ConnectError
-from pycrictl.cli.commands.top import BoardPoller, Connection
+from pycrictl.cli.commands.diagnosing import Connection
+from pycrictl.cli.commands.top import BoardPoller
 from pycrictl.diagnosis.survey import Sources
 from pycrictl.runtime.cri.calls.client import CriClient
 from tests.cli.run import Run

@@ -126,10 +126,10 @@ def test_a_merge_that_cannot_be_finished_stays(container: Container) -> None:
         (commit / name).write_text("new")
     mounts = container.mounts()
     os.close(write_note("", bytes(stage.parent), os.fsencode(stage.name)))
-    assert sweep_root(THIS_MACHINE) == 0
+    sweep_root(THIS_MACHINE)
     assert (commit / "hosts").read_text() == "new"
     (commit / "hosts").unlink()
-    assert sweep_root(THIS_MACHINE) == 1
+    sweep_root(THIS_MACHINE)
     assert not stage.exists()
     assert (container.root / "etc/other").read_text() == "new"
     assert container.mounts() == mounts

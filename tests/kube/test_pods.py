@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 from pycrictl.base.foreign import moment
-from pycrictl.kube import node_pods
 from pycrictl.kube.kubelet_log import MOST_LINES, about
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.kube.pods import PodImage, parse_pod
 from pycrictl.node.journal import JournalLine
 from tests.kube.apiserver import PODS, ApiServer, write_kubeconfig
-from tests.waiting import wait_until
 
 
 def test_a_pod_and_its_images() -> None:
@@ -136,9 +134,7 @@ def test_the_volume_of_a_pod_that_has_finished_was_there() -> None:
     assert [pod.images[0].has_started for pod in pods if pod] == [False, True, True, False]
 
 
-def test_the_pods_of_the_node(
-    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pods_of_the_node(api: ApiServer, tmp_path: Path) -> None:
     write_kubeconfig(api.kubeconfig(inline=True), tmp_path)
     pods = NodePods(root=tmp_path, timeout_s=20)
     assert [str(pod) for pod in pods.pods()] == ["default/web", "jobs/batch"]
@@ -148,9 +144,10 @@ def test_the_pods_of_the_node(
     assert pods.find("elsewhere", "x", found.uid) == found
     assert pods.find("default", "batch") is None
     assert len(api.asked) == 1
-    monkeypatch.setattr(node_pods, "REFRESH_S", 0.0)
+    impatient = NodePods(root=tmp_path, timeout_s=20, refresh_s=0.0)
+    assert impatient.pods() == pods.pods()
     api.pods = {**PODS, "items": PODS["items"][1:]}
-    wait_until(lambda: [str(pod) for pod in pods.pods()] == ["jobs/batch"])
+    assert [str(pod) for pod in impatient.pods()] == ["jobs/batch"]
 
 
 @pytest.mark.parametrize("trouble", ["none", "unreachable", "slow"])

@@ -136,8 +136,7 @@ def test_what_is_no_filter(condition: str) -> None:
     assert "[?(@.NAME == VALUE)]" in raised.value.hint
 
 
-def test_what_would_take_all_memory_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.show.jsonpath.MAX_VALUES", 10_000)
+def test_what_would_take_all_memory_ends() -> None:
     document: Any = [[] for _ in range(30)]
     for _ in range(30):
         document = [document]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -31,6 +33,28 @@ from pycrictl.show.formats import Format
 
 WATCH_PAUSE_S: Final = 2.0
 
+Connection = tuple[CriClient, CriClient, Sources]
+"""Clients of the runtime and of its images, and the other sources."""
+
+
+@contextmanager
+def connected(
+    app: AppContext, admin_socket: str, *, no_kube: bool, journal_s: float = 1.0
+) -> Iterator[Connection]:
+    """Connect to the sources of a survey.
+
+    ``journal_s`` limits one read of the journal: a large journal is slow, and so is a busy node.
+    """
+    root = Path(noderoot.directory())
+    with app.open_clients(needs_images=True) as (client, images):
+        proxy = proxy_of(client, admin_socket)
+        sources = Sources(
+            None if no_kube else NodePods(root=root),
+            partial(journal.read, root=root, timeout_s=journal_s),
+            proxy.status if proxy is not None else None,
+        )
+        yield client, images, sources
+
 
 def why(
     ctx: typer.Context,
@@ -55,15 +79,8 @@ def why(
     options.named(pod, "pod")
     if watch and (pod is not None or not chosen.is_table):
         raise UsageError("--watch works only with the table of all pods")
-    root = Path(noderoot.directory())
-    with app.open_clients(needs_images=True) as (client, images):
-        proxy = proxy_of(client, admin_socket)
-        sources = Sources(
-            None if no_kube else NodePods(root=root),
-            partial(journal.read, root=root, timeout_s=journal.PATIENCE_S),
-            proxy.status if proxy is not None else None,
-        )
-        survey = Survey(client, images, sources, wall_s=app.env.wall_clock)
+    with connected(app, admin_socket, no_kube=no_kube, journal_s=5.0) as connection:
+        survey = Survey(*connection, wall_s=app.env.wall_clock)
 
         def overview() -> Overview:
             seen = survey.pods()

@@ -9,27 +9,24 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base import noderoot
 from pycrictl.base.environ import is_dumb, terminal_size
 from pycrictl.base.errors import ConnectError, PycrictlError, UsageError
 from pycrictl.base.units import escape, plural
 from pycrictl.cli import list_options, options
-from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, proxy_of
+from pycrictl.cli.admin_socket import DEFAULT, AdminSocket
 from pycrictl.cli.board import Board, lines_of, lost_row, ordered, rows_in, rows_of
+from pycrictl.cli.commands.diagnosing import Connection, connected
 from pycrictl.cli.context import AppContext
 from pycrictl.diagnosis.survey import Sources, Survey
-from pycrictl.kube.node_pods import NodePods
-from pycrictl.node import journal
 from pycrictl.pulls.messages import pulls_in_line
 from pycrictl.pulls.sources.node_watch import ContainerdPulls, Pulls, from_proxy
 from pycrictl.pulls.state import PullState
@@ -68,7 +65,7 @@ def top(
     if app.top_elsewhere is not None:
         _show(app, HostBoards(*app.top_elsewhere).board, interval)
         return
-    connect = partial(_connected, app, admin_socket, no_kube=no_kube)
+    connect = partial(connected, app, admin_socket, no_kube=no_kube)
     poller = BoardPoller(connect, os.uname().nodename, wall_s=env.wall_clock)
     try:
         poller.open()  # connection errors are reported as by any other command
@@ -106,23 +103,6 @@ def _write(app: AppContext, board: Board, out: TextIO, columns: int) -> None:
     for line in lines_of(board, columns):
         tone: Tone = "bad" if app.is_coloured and line.startswith("!") else ""
         out.write(f"{painted(escape(line), tone)}\n")
-
-
-Connection = tuple[CriClient, CriClient, Sources]
-"""Clients of the runtime and of its images, and the other sources."""
-
-
-@contextmanager
-def _connected(app: AppContext, admin_socket: str, *, no_kube: bool) -> Iterator[Connection]:
-    root = Path(noderoot.directory())
-    with app.open_clients(needs_images=True) as (client, images):
-        proxy = proxy_of(client, admin_socket)
-        sources = Sources(
-            None if no_kube else NodePods(root=root),
-            partial(journal.read, root=root, timeout_s=journal.TIMEOUT_S),
-            proxy.status if proxy is not None else None,
-        )
-        yield client, images, sources
 
 
 class BoardPoller:

@@ -50,8 +50,8 @@ T = TypeVar("T")
 class AsyncApiClient:
     """Calls to the API server; errors as in ``ApiServer``, whose credential ``load`` reads."""
 
-    def __init__(self, load: Callable[[], Credential]) -> None:
-        self._server = ApiServer(load)
+    def __init__(self, load: Callable[[], Credential], *, reread_s: float = 30.0) -> None:
+        self._server = ApiServer(load, reread_s=reread_s)
         self._session: aiohttp.ClientSession | None = None
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:

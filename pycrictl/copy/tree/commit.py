@@ -238,16 +238,13 @@ def random_name() -> bytes:
     return f".pycrictl-{os.urandom(8).hex()}".encode()
 
 
-def sweep_root(root: Root) -> int:
-    """Clean up the stages of dead programs under a root; return their number."""
-    count = 0
+def sweep_root(root: Root) -> None:
+    """Clean up the stages of dead programs under a root."""
     for noted in leftover_notes():
         if noted.container_id == root.container_id:
             with suppress(OSError, CopyError):
                 _clear(noted, root)
                 forget(noted.name)
-                count += 1
-    return count
 
 
 def _clear(noted: Noted, root: Root) -> None:

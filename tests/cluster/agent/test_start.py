@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.cluster.agent.asyncapi import AsyncApiClient
+from pycrictl.kube.credential import read_kubeconfig
 from tests.cli.run import Run
 from tests.cluster.agent.program import running
 from tests.cluster.agent.standing import Cluster, ask
@@ -95,18 +97,22 @@ def test_there_is_no_agent_without_certificates(refused: list[str]) -> None:
     assert (run.code, run.stderr) == (1, f"pycrictl: {missing}\n")
 
 
-def test_a_kubeconfig_that_is_replaced(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kubeconfig_that_is_replaced(cluster: Cluster) -> None:
     """While its CA certificate is damaged, the agent must use the last good one."""
-    monkeypatch.setattr("pycrictl.kube.apiclient.REREAD_S", 0.0)
-    agent, file = cluster.start(), cluster.folder / "kubeconfig"
+    file = cluster.folder / "kubeconfig"
     good = file.read_text()
-    path = "/api/v1/pods"
     (entry,) = json.loads(good)["clusters"]
     authority = entry["cluster"]["certificate-authority"]
     (cluster.folder / "damaged.pem").write_text(Path(authority).read_text()[:200])
-    for text in (good.replace(authority, "damaged.pem"), good):
-        file.write_text(text)
-        assert cluster.loop.run(agent.api.get(path))["items"] == []
+
+    async def list_pods() -> None:
+        api = AsyncApiClient(lambda: read_kubeconfig(str(file)), reread_s=0.0)
+        for text in (good, good.replace(authority, "damaged.pem"), good):
+            file.write_text(text)
+            assert (await api.get("/api/v1/pods"))["items"] == []
+        await api.close()
+
+    cluster.loop.run(list_pods())
 
 
 def served(port: int) -> str:
