@@ -56,7 +56,7 @@ THIRD_PARTY: Final = {
     "google": ("_proto", "runtime", "proxy", "show", "pulls.archives", "cli.commands.top"),
     "grpc": ("runtime.cri.calls.channel", "proxy.server", "proxy.upstream"),
     "h11": ("streams",),
-    "prometheus_client": ("base.metricspage", "proxy.telemetry.metrics"),
+    "prometheus_client": ("base.metricspage", "proxy.telemetry"),
     "tomli": ("runtime.containerd", "pulls.registries", "cli.commands.proxy"),
     "tqdm": ("show.displays.meters",),
     "typer": ("cli",),

@@ -12,12 +12,11 @@ from typing import Any, Final
 from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.servicelog import Log, notify, watchdog_s
 from pycrictl.base.signals import ENDING
-from pycrictl.copy.service.slots import Slots
 from pycrictl.kube.events import EventRecorder
 from pycrictl.proxy import server as clients
 from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.copies.copy_service import COPY_FROM, COPY_TO, CopyService
-from pycrictl.proxy.events import Events
+from pycrictl.proxy.events import Emit, Events
 from pycrictl.proxy.handover import HandOver
 from pycrictl.proxy.operators import Operators
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
@@ -27,11 +26,12 @@ from pycrictl.proxy.pulls.progress_streams import (
     PullProgress,
 )
 from pycrictl.proxy.pulls.pull_image import PULL_PATH, PullLimiter
+from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import RuntimeLookup, problem
-from pycrictl.proxy.serve.http_server import PageServer
+from pycrictl.proxy.serve.http_server import MakePage, PageServer
 from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
 from pycrictl.proxy.server import JITTER, CriServer
-from pycrictl.proxy.settings import OWN_KUBECONFIG, ProxySettings
+from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.telemetry.event_log import EventLog
 from pycrictl.proxy.telemetry.history import PullHistory
 from pycrictl.proxy.telemetry.pod_pulls import PodPulls
@@ -66,117 +66,109 @@ class App:
     def __init__(self, settings: ProxySettings, environ: Mapping[str, str]) -> None:
         self.settings, self.environ = settings, environ
         self.log = log = Log(LOGGER)
-        self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stop = asyncio.Event()
-        self._at_once = asyncio.Event()
+        self._stop, self._at_once = asyncio.Event(), asyncio.Event()
         events, notifier = Events([EventLog(log)]), Notifier()
         emit = events.emit
 
         self.upstream = upstream = Upstream(settings.upstream)
         lookup = RuntimeLookup(upstream)
-        layers = LayerPoller(settings.upstream, log, notifier.notify)
+        self.layers = layers = LayerPoller(settings.upstream, log, notifier.notify)
 
         self.tokens = tokens = Tokens()
-        self.limiter = PullLimiter(settings, upstream, lookup, layers, emit)
-        queue = self.limiter.queue
-        progress = PullProgress(lookup, queue, layers, notifier, tokens)
-        slots = Slots(
-            size_limit_bytes=settings.copy_size_limit_bytes, copies_per_pod=settings.copies_per_pod
-        )
-        self.copies = CopyService(
-            lookup,
-            slots,
-            runtime_path=settings.upstream,
-            spool_folder=settings.spool_dir,
-            tokens=tokens,
-            emit=emit,
-        )
+        self.limiter = limiter = PullLimiter(settings, upstream, lookup, layers, emit)
+        progress = PullProgress(lookup, limiter.queue, layers, notifier, tokens)
+        self.copies = copies = CopyService(settings, lookup, tokens, emit)
 
-        self.streams = StreamServer(tokens, progress.follow, emit, log)
+        self.streams = streams = StreamServer(tokens, progress.follow, emit, log)
         own = {
-            PULL_PATH: self.limiter.handle,
+            PULL_PATH: limiter.handle,
             IMAGE_PULL_PROGRESS: progress.handle,
-            COPY_TO: self.copies.handle,
-            COPY_FROM: self.copies.handle,
+            COPY_TO: copies.handle,
+            COPY_FROM: copies.handle,
         }
         self.server = CriServer(upstream, own=own, emit=emit)
-        parts = self.limiter, self.streams, self.server
+        parts = limiter, streams, self.server
         self.hand_over = HandOver(settings, environ, *parts, emit, log, self._stop)
-        operators = Operators(settings, self.limiter, self.copies, self.hand_over, log)
-        self.admin = AdminServer(
-            {**operators.calls, "reload": self.hand_over.reload},
-            connections={"take-over": self.hand_over.hand_over},
-        )
+        operators = Operators(settings, limiter, copies, self.hand_over, log)
+        take_over = {"take-over": self.hand_over.hand_over}
+        self.admin = AdminServer(operators.calls, connections=take_over)
 
         self.history = PullHistory(layers, emit, settings.state_dir, log)
         events.consumers += (self.hand_over, notifier, self.history)
         self.pages: PageServer | None = None
         if settings.metrics_address is not None:
-            from pycrictl.proxy.telemetry.metrics import Metrics  # noqa: PLC0415 - an option
-
-            metrics = Metrics(upstream, queue, self.copies, slots, tokens, self.streams)
+            metrics, pages = _metrics(upstream, limiter.queue, copies, tokens, streams)
             events.consumers.append(metrics)
-            self.pages = PageServer(metrics.pages(), log=log)
+            self.pages = PageServer(pages, log=log)
         self.pod_events: EventRecorder | None = None
         if settings.events:
-            kubeconfig = "" if settings.events == OWN_KUBECONFIG else settings.events
-            pulls = PodPulls(queue.book, layers.seen)
+            pulls = PodPulls(limiter.queue.book, layers.seen)
             events.consumers.append(pulls)
-            self.pod_events = pod_recorder(kubeconfig, pulls, layers, notifier, log)
+            self.pod_events = pod_recorder(settings.events, pulls, layers, notifier, log)
 
     async def run(self) -> None:
-        settings, hand_over = self.settings, self.hand_over
         async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(self.upstream.close)
-            stack.push_async_callback(hand_over.close)
-            await hand_over.prepare()
-            stack.push_async_callback(self.limiter.layers.close)
-            stack.push_async_callback(self._stop_consumers)
-            if self.pages is not None and settings.metrics_address is not None:
-                where = self.pages.start(settings.metrics_address)
-                self.log.info("metrics", listen=where.authority)
-            if self.pod_events is not None:
-                self.pod_events.start()
-            stack.push_async_callback(self.copies.stop)
-            stack.push_async_callback(self.streams.stop)
-            stack.push_async_callback(lambda: end_tasks(self._tasks))
-            self._take_signals()
-            cri, admin = (str(own.path) for own in hand_over.sockets)
-            await self.server.start(cri)
-            stack.push_async_callback(self.admin.stop)
-            await self.admin.start(admin)
-            await hand_over.begin()
-            self.log.info(
-                "ready",
-                listen=settings.listen,
-                upstream=settings.upstream,
-                streams=self.streams.address.authority,
-                limit=settings.limit,
-                limit_origin=settings.limit_origin,
-                when_full=settings.policy.value,
-            )
-            notify("READY=1", self.environ)
-            if (interval_s := watchdog_s(self.environ)) is not None:
-                self._spawn(self._keep_alive(interval_s / 3))
-            self._spawn(self._warn_without_runtime())
-            self.copies.start()
+            await self._start(stack)
             await self._stop.wait()
-            if not hand_over.successor_pid:
+            if self.hand_over.successor_pid:
+                await self._leave_to_successor()
+                await self._finish()
+                await self.hand_over.answered()
+            else:
                 notify("STOPPING=1", self.environ)
                 self.limiter.close()
                 await self._drain()
-            else:
-                await self._leave_to_successor()
-                await self._finish()
-                await hand_over.answered()
-            hand_over.close_sockets()
+            self.hand_over.close_sockets()
             self.limiter.is_stopping = True
             await self.server.stop(drain_s=LEAVE_S, is_awaited=_ends_soon)
         self.log.info("stopped")
 
+    async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        """Start all parts; what is started first is stopped last."""
+        stack.push_async_callback(self.upstream.close)
+        stack.push_async_callback(self.hand_over.close)
+        await self.hand_over.prepare()
+        stack.push_async_callback(self.layers.close)
+        stack.push_async_callback(self._stop_consumers)
+        self._start_consumers()
+        stack.push_async_callback(self.copies.stop)
+        stack.push_async_callback(self.streams.stop)
+        stack.push_async_callback(lambda: end_tasks(self._tasks))
+        self._take_signals()
+        cri, admin = (str(own.path) for own in self.hand_over.sockets)
+        await self.server.start(cri)
+        stack.push_async_callback(self.admin.stop)
+        await self.admin.start(admin)
+        await self.hand_over.begin()
+        self._report_ready()
+        self._spawn(self._warn_without_runtime())
+        self.copies.start()
+
+    def _start_consumers(self) -> None:
+        if self.pages is not None and self.settings.metrics_address is not None:
+            where = self.pages.start(self.settings.metrics_address)
+            self.log.info("metrics", listen=where.authority)
+        if self.pod_events is not None:
+            self.pod_events.start()
+
+    def _report_ready(self) -> None:
+        settings = self.settings
+        self.log.info(
+            "ready",
+            listen=settings.listen,
+            upstream=settings.upstream,
+            streams=self.streams.address.authority,
+            limit=settings.limit,
+            limit_origin=settings.limit_origin,
+            when_full=settings.policy.value,
+        )
+        notify("READY=1", self.environ)
+        if (interval_s := watchdog_s(self.environ)) is not None:
+            self._spawn(self._keep_alive(interval_s / 3))
+
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -189,10 +181,11 @@ class App:
         def hang_up() -> None:
             self._spawn(self.hand_over.hang_up())
 
+        loop = asyncio.get_running_loop()
         for number in ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup(1) has SIGHUP ignored
                 reaction = hang_up if number == signal.SIGHUP else stop
-                self._loop.add_signal_handler(number, reaction)
+                loop.add_signal_handler(number, reaction)
 
     async def _leave_to_successor(self) -> None:
         """Stop what the new process continues."""
@@ -219,7 +212,7 @@ class App:
     def _is_pulling_or_copying(self) -> bool:
         old = self.hand_over.predecessor
         is_pulling = PULL_PATH in self.server.open_paths() or bool(old and old.pulls)
-        return is_pulling or bool(self.copies.snapshot())
+        return is_pulling or bool(self.copies.running)
 
     def _is_called(self) -> bool:
         return any(map(_ends_soon, self.server.open_paths()))
@@ -229,18 +222,19 @@ class App:
 
         By then, all connections here have exceeded gRPC's maximum age.
         """
-        until = self._loop.time() + clients.AGE_S * (1 + JITTER) + LEFT_S
+        now = asyncio.get_running_loop().time
+        until = now() + clients.AGE_S * (1 + JITTER) + LEFT_S
         await self._wait(
             lambda: bool(
                 self.limiter.queue.book.running
-                or self.copies.snapshot()
+                or self.copies.running
                 or self.streams.open_count
-                or self.tokens.outstanding(self._loop.time())
+                or self.tokens.outstanding(now())
                 or any(map(ends, self.server.open_paths()))
             ),
             self.settings.drain_timeout_s,
         )
-        await self._wait(lambda: self._loop.time() < until, None)
+        await self._wait(lambda: now() < until, None)
         # A client that was busy when its connection became too old may still use it.
         await self._wait(self._has_clients, GONE_S)
 
@@ -273,6 +267,19 @@ class App:
         while not self.hand_over.successor_pid:
             notify("WATCHDOG=1", self.environ)
             await asyncio.sleep(interval_s)
+
+
+def _metrics(
+    upstream: Upstream, queue: PullQueue, copies: CopyService, tokens: Tokens, streams: StreamServer
+) -> tuple[Emit, dict[str, MakePage]]:
+    """Return a consumer of events that counts them, and the pages that show its numbers."""
+    from pycrictl.base.metricspage import MetricsPage  # noqa: PLC0415 - an option
+    from pycrictl.proxy.telemetry.metrics import Metrics  # noqa: PLC0415
+    from pycrictl.proxy.telemetry.pages import add_states, pages  # noqa: PLC0415
+
+    page = MetricsPage("pycrictl_")
+    add_states(page, queue, copies, tokens, streams)
+    return Metrics(page), pages(upstream, page)
 
 
 def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:

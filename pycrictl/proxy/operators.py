@@ -1,4 +1,4 @@
-"""The calls that operators make to a proxy's admin socket, except for the hand-over.
+"""The calls that operators make to a proxy's admin socket.
 
 In documents, times are RFC 3339 in UTC, durations have Go's format, and unknown values are null.
 """
@@ -52,6 +52,7 @@ class Operators:
         return {
             "status": self._status,
             "set-limit": self._set_limit,
+            "reload": self.hand_over.reload,
             "sockets": self._sockets,
         }
 

@@ -17,7 +17,7 @@ from pycrictl.proxy.operators import kubelet_document, status_document
 from pycrictl.proxy.pulls.pull_calls import CallState, Policy, PullKey
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey
-from pycrictl.proxy.telemetry.history import append
+from pycrictl.proxy.telemetry.history_file import append
 from pycrictl.pulls.state import PullState, Sums
 from tests.cli.run import Run
 from tests.proxy.telemetry.records import record

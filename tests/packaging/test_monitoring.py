@@ -34,7 +34,7 @@ async def scrape() -> str:
     counting = metrics()
     for event in EVENTS:
         counting(event)
-    return generate_latest(counting.registry).decode()
+    return generate_latest(counting.page.registry).decode()
 
 
 SCRAPE = asyncio.run(scrape())

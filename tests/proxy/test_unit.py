@@ -12,7 +12,7 @@ from pycrictl.cli.argv import by_spelling
 from pycrictl.cli.command_table import BY_NAME
 from pycrictl.cli.tree import command_of
 from pycrictl.proxy import settings
-from pycrictl.proxy.telemetry.history import STATE_FOLDER
+from pycrictl.proxy.telemetry.history_file import STATE_FOLDER
 from tests.proxy.settings import settings_from
 
 UNIT = Path(__file__).parents[2] / "packaging" / "pycrictl-proxy.service"

@@ -18,7 +18,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.diagnosis.error_causes import pull_words
 from pycrictl.proxy import admin
 from pycrictl.proxy.pulls.pull_calls import CallOutcome
-from pycrictl.proxy.telemetry.history import STATE_FOLDER, newest
+from pycrictl.proxy.telemetry.history_file import STATE_FOLDER, newest
 from pycrictl.pulls.sources.failures import cause
 from pycrictl.show import limiter_tables
 from pycrictl.show.formats import OUTPUT_FORMATS, Format

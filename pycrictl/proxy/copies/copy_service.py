@@ -31,6 +31,7 @@ from pycrictl.copy.transfer.messages import FROM_CONTAINER, TO_CONTAINER, Channe
 from pycrictl.proxy.events import CopyEnded, Emit
 from pycrictl.proxy.runtime_lookup import CallFailed, RuntimeLookup
 from pycrictl.proxy.serve.stream_server import COPY_PATH, LIFETIME_S, Tokens
+from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.upstream import Answer, CallRequest
 from pycrictl.streams.wire.codes import INVALID_ARGUMENT, NOT_FOUND
 
@@ -45,19 +46,15 @@ class CopyService(Copies[Copy]):
     """Answers the calls, and serves the streams behind their URLs, as long as those are valid."""
 
     def __init__(
-        self,
-        lookup: RuntimeLookup,
-        slots: Slots,
-        *,
-        runtime_path: str,
-        spool_folder: str,
-        tokens: Tokens,
-        emit: Emit,
+        self, settings: ProxySettings, lookup: RuntimeLookup, tokens: Tokens, emit: Emit
     ) -> None:
+        slots = Slots(
+            size_limit_bytes=settings.copy_size_limit_bytes, copies_per_pod=settings.copies_per_pod
+        )
         super().__init__(slots, lifetime_s=LIFETIME_S)
         self._lookup = lookup
-        self._runtime_path = runtime_path
-        self._spool_folder = spool_folder
+        self._runtime_path = settings.upstream
+        self._spool_folder = settings.spool_dir
         self._tokens = tokens
         self._emit = emit
 

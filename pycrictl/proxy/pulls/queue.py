@@ -60,6 +60,7 @@ class PullQueue:
 
     Attributes:
         taken: the number of slots in use.
+        refused: how many calls got none in time.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class PullQueue:
         self.retry_interval_s = retry_interval_s
         self.retries = retries
         self.taken = 0
+        self.refused = 0
         self.is_held = False
         self.on_retry = on_retry
         self._emit = emit
@@ -217,6 +219,7 @@ class PullQueue:
             f"{format_duration(self.retry_interval_s)} found no free slot"
         )
         for call in list(pull.calls.values()):
+            self.refused += 1
             self._refuse(call, RESOURCE_EXHAUSTED, message, now)
 
     def _refuse(self, call: PullCall, code: int, message: str, now: float) -> None:

@@ -19,6 +19,7 @@ from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress_streams import Notifier
 from pycrictl.proxy.pulls.pull_calls import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.proxy.runtime_lookup import PodKey
+from pycrictl.proxy.settings import OWN_KUBECONFIG
 from pycrictl.pulls.state import Phase, PullState
 from pycrictl.pulls.words import event_text
 
@@ -28,12 +29,12 @@ _IDLE_S: Final = 60.0
 def recorder(
     kubeconfig: str, pulls: PodPulls, layers: LayerPoller, notifier: Notifier, log: Log
 ) -> EventRecorder:
-    """Return the recorder of the node's Events; an empty ``kubeconfig`` means the kubelet's."""
+    """Return the recorder of the node's Events, for the API server of a kubeconfig."""
     loop = asyncio.get_running_loop()
 
     def load() -> Credential:
-        kubelet = Kubelet(kubeconfig=kubeconfig) if kubeconfig else find_kubelet()
-        return find_credential(kubelet=kubelet)
+        is_own = kubeconfig == OWN_KUBECONFIG
+        return find_credential(kubelet=find_kubelet() if is_own else Kubelet(kubeconfig=kubeconfig))
 
     async def states(is_writing: bool) -> list[PodPullState]:
         pending = pulls.states(loop.time())
@@ -60,11 +61,9 @@ class PodPulls:
                 self._calls[call.pod, call.image] = call
 
     def states(self, now: float) -> list[PodPullState]:
-        states = [self._state(pod, call, now) for (pod, _), call in self._calls.items()]
-        calls = zip(list(self._calls), states, strict=True)
-        for key in [key for key, state in calls if state.is_over]:
-            del self._calls[key]
-        return states
+        states = {key: self._state(key[0], call, now) for key, call in self._calls.items()}
+        self._calls = {key: call for key, call in self._calls.items() if not states[key].is_over}
+        return list(states.values())
 
     def _state(self, pod: PodKey, call: PullCall, now: float) -> PodPullState:
         phase = self._phase(call, now)

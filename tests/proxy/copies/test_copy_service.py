@@ -18,7 +18,6 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import CopyError, FailedPrecondition, PycrictlError
-from pycrictl.copy.service.slots import Slots
 from pycrictl.copy.service.transfer import LARGE_BYTES, REST_S
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
@@ -46,6 +45,7 @@ from tests.proxy.copier import (
     spools,
     stream,
 )
+from tests.proxy.settings import settings_from
 from tests.support.containers import ID
 from tests.waiting import until, wait_until
 
@@ -235,16 +235,14 @@ def test_what_nobody_goes_on_with_ends(
     """Slots and spools are freed if a URL expires, a call is cancelled or the service stops."""
     (container.root / "f").write_text("1")
     (container.root / "big").write_bytes(bytes(64 * MIB))
-    runtime = fake.path
 
     async def run() -> None:
         loop, ahead_s = asyncio.get_running_loop(), 0.0
         monkeypatch.setattr(loop, "time", lambda: time.monotonic() + ahead_s)
-        lookup, tokens = RuntimeLookup(Upstream(runtime)), Tokens()
-        copies = CopyService(
-            lookup, Slots(copies_per_pod=3),
-            runtime_path=runtime, spool_folder="/var/tmp", tokens=tokens, emit=str,
-        )  # fmt: skip
+        lookup, tokens = RuntimeLookup(Upstream(fake.path)), Tokens()
+        words = "--upstream", fake.endpoint, "--spool-dir", "/var/tmp"
+        settings = settings_from(*words, "--container-copies-per-pod", "3")
+        copies = CopyService(settings, lookup, tokens, str)
         copies.sweep_s = 0.05
         copies.start()
 

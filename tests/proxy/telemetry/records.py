@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+from pycrictl.base.metricspage import MetricsPage
 from pycrictl.base.servicelog import Log
 from pycrictl.copy.service.slots import Slots
 from pycrictl.proxy.events import (
@@ -21,6 +22,7 @@ from pycrictl.proxy.pulls.pull_calls import CallState, PullCall, PullKey, Queued
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
 from pycrictl.proxy.telemetry.metrics import Metrics
+from pycrictl.proxy.telemetry.pages import add_states, pages
 from pycrictl.pulls.state import LayerState, PullState
 
 _PULLED: dict[str, Any] = {
@@ -73,5 +75,9 @@ EVENTS: tuple[Event, ...] = (
 def metrics() -> Metrics:
     tokens = Tokens()
     streams = StreamServer(tokens, cast(Any, None), print, Log("pycrictl.proxy.test"))
-    copies = cast(Any, SimpleNamespace(running=[]))
-    return Metrics(cast(Any, None), PullQueue(1), copies, Slots(), tokens, streams)
+    copies = cast(Any, SimpleNamespace(running=[], slots=Slots()))
+    page, queue = MetricsPage("pycrictl_"), PullQueue(1)
+    queue.refused = 1
+    add_states(page, queue, copies, tokens, streams)
+    pages(cast(Any, None), page)
+    return Metrics(page)

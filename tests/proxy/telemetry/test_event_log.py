@@ -22,7 +22,7 @@ def told(names: dict[type[Event], str], caplog: pytest.LogCaptureFixture) -> tup
         events = Events([EventLog(Log("pycrictl.proxy.test"), names), counting])
         for event in EVENTS:
             events.emit(event)
-        counted = counting.registry.collect()
+        counted = counting.page.registry.collect()
         return "\n".join(
             f"{sample.name}{sample.labels} {sample.value}"
             for family in counted
@@ -47,10 +47,10 @@ def test_other_names_in_the_log_change_no_metric(caplog: pytest.LogCaptureFixtur
     assert all(line.startswith("other_") for line in other_lines)
     assert text == other_text
     for counted in (
-        "pycrictl_pulls_total{'outcome': 'failed', 'code': 'Unknown'} 1.0",
-        "pycrictl_copies_total{'direction': 'to', 'end': 'done'} 1.0",
-        "pycrictl_streams_total{'kind': 'progress_http', 'end': 'done'} 1.0",
-        "pycrictl_handovers_total{'end': 'taken'} 1.0",
-        "pycrictl_handovers_total{'end': 'failed'} 1.0",
+        "pycrictl_pulls_total{'outcome': 'failed', 'code': 'Unknown'} 1",
+        "pycrictl_copies_total{'direction': 'to', 'end': 'done'} 1",
+        "pycrictl_streams_total{'kind': 'progress_http', 'end': 'done'} 1",
+        "pycrictl_handovers_total{'end': 'taken'} 1",
+        "pycrictl_handovers_total{'end': 'failed'} 1",
     ):
         assert counted in text

@@ -14,8 +14,7 @@ from pycrictl.base import limits
 from pycrictl.proxy.pulls.pull_calls import CallOutcome, CallState, Policy, PullCall, PullKey
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey
-from pycrictl.proxy.telemetry import history
-from pycrictl.proxy.telemetry.history import append, newest
+from pycrictl.proxy.telemetry.history_file import FILE_BYTES, KEPT, NAME, append, newest
 from tests.fakecri import FakeServer, Status
 from tests.proxy.program import Program
 from tests.proxy.telemetry.records import record
@@ -76,7 +75,7 @@ def test_what_is_written_is_read_in_order(tmp_path: Path) -> None:
         append(tmp_path, appended)
     assert newest(tmp_path) == records
     assert newest(tmp_path, kept=2) == records[1:]
-    assert (tmp_path / history.NAME).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o600
 
 
 def test_it_is_bounded_and_keeps_enough(tmp_path: Path) -> None:
@@ -93,7 +92,7 @@ def test_it_is_bounded_and_keeps_enough(tmp_path: Path) -> None:
 def test_as_many_as_are_promised_fit(tmp_path: Path) -> None:
     long = record(image="i" * 150, pod="p" * 60, cause="c" * 300, digest="d" * 71)
     append(tmp_path, long)
-    assert (tmp_path / history.NAME).stat().st_size * history.KEPT <= history.FILE_BYTES
+    assert (tmp_path / NAME).stat().st_size * KEPT <= FILE_BYTES
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,7 @@ def test_as_many_as_are_promised_fit(tmp_path: Path) -> None:
 )
 def test_a_torn_line_costs_nothing_else(tmp_path: Path, torn: bytes) -> None:
     append(tmp_path, record(image="before"))
-    with (tmp_path / history.NAME).open("ab") as file:
+    with (tmp_path / NAME).open("ab") as file:
         file.write(b"\n" + torn)
     append(tmp_path, record(image="after"))
     assert images(tmp_path) == ["before", "after"]
@@ -110,7 +109,7 @@ def test_a_torn_line_costs_nothing_else(tmp_path: Path, torn: bytes) -> None:
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("")
-    (tmp_path / history.NAME).symlink_to(target)
+    (tmp_path / NAME).symlink_to(target)
     with pytest.raises(OSError, match="symbolic"):
         append(tmp_path, record())
     assert target.read_text() == ""

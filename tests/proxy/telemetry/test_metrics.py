@@ -21,7 +21,7 @@ from pycrictl.proxy.events import PullRecorded
 from pycrictl.proxy.pulls.pull_calls import CallState, PullKey
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey
-from pycrictl.proxy.telemetry.history import newest
+from pycrictl.proxy.telemetry.history_file import newest
 from pycrictl.runtime.cri.calls.client import CriClient
 from tests.e2e.node.kubelet import RUNTIME
 from tests.fakecri import FakeServer, Status
@@ -152,7 +152,7 @@ def test_a_pull_of_several_attempts_waits_once() -> None:
             queue.end(number, how, now=number + 0.5)
             counting(PullRecorded(call))
         assert call.attempt == 3
-        return counting.registry.get_sample_value("pycrictl_pull_wait_seconds_count")
+        return counting.page.registry.get_sample_value("pycrictl_pull_wait_seconds_count")
 
     assert asyncio.run(run()) == 1
 

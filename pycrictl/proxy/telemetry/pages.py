@@ -1,0 +1,73 @@
+"""The pages for Prometheus and probes: ``/metrics``, ``/livez`` and ``/readyz``.
+
+A state is a gauge here, read at each scrape; what happens is counted in ``metrics``. This is
+imported only if metrics are enabled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections import Counter
+
+from prometheus_client import Gauge, ProcessCollector
+from websockets.http11 import Response
+
+from pycrictl import __version__
+from pycrictl.base.metricspage import CONTENT_TYPE, MetricsPage
+from pycrictl.proxy.copies.copy_service import CopyService
+from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.runtime_lookup import problem
+from pycrictl.proxy.serve.http_server import MakePage, page
+from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
+from pycrictl.proxy.upstream import Upstream
+
+
+def add_states(
+    metrics: MetricsPage,
+    queue: PullQueue,
+    copies: CopyService,
+    tokens: Tokens,
+    streams: StreamServer,
+) -> None:
+    """Add what is read at each scrape."""
+    ProcessCollector(registry=metrics.registry)
+    build = ("pycrictl_build_info", "The program.", ["version", "python"])
+    Gauge(*build, registry=metrics.registry).labels(__version__, platform.python_version()).set(1)
+    gauge, book = metrics.gauge, queue.book
+    gauge("pulls_running", "Pulls at the runtime.", lambda: len(book.running))
+    gauge("pulls_waiting", "Pulls that wait for a slot.", lambda: len(book.line))
+    gauge("pull_slots", "The limit of parallel pulls; 0 for none.", lambda: queue.limit)
+    gauge("pull_slots_taken", "Slots in use.", lambda: queue.taken)
+    gauge("copies_running", "Copies under way or about to be.", lambda: len(copies.running))
+    gauge("streams_open", "Connections for progress and copies.", lambda: streams.open_count)
+
+    def refused() -> dict[tuple[str, ...], int]:
+        others = {
+            "pull_slots": queue.refused,
+            "stream_urls": tokens.refused,
+            "stream_connections": streams.dropped.count,
+        }
+        counts = copies.slots.refused + Counter(others)
+        return {(limit,): number for limit, number in counts.items()}
+
+    metrics.counted("refused", "What was refused, by the limit that it met.", refused, "limit")
+
+
+def pages(upstream: Upstream, metrics: MetricsPage, timeout_s: float = 2.0) -> dict[str, MakePage]:
+    """Return what makes each page; ``timeout_s`` is for the runtime's answer."""
+    up = metrics.gauge("upstream_up", "Whether the runtime answered just now.")
+
+    async def show_metrics() -> Response:
+        up.set(not await problem(upstream, timeout_s))
+        # Takes some milliseconds, which must not delay calls.
+        return page(200, await asyncio.to_thread(metrics.text), CONTENT_TYPE)
+
+    async def live() -> Response:
+        return page(200, b"ok\n")
+
+    async def ready() -> Response:
+        reason = await problem(upstream, timeout_s)
+        return page(503, f"{reason}\n".encode()) if reason else page(200, b"ok\n")
+
+    return {"/metrics": show_metrics, "/livez": live, "/readyz": ready}
