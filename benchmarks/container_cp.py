@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from benchmarks.copy import FOLDER, SIZE_BYTES, timed
 from benchmarks.harness import CannotRunError, Goal, Measured, interleave, row
-from pycrictl.cluster.agent.copies.node_copies import CONTAINER_NAME, POD_UID
+from pycrictl.cluster.agent.copies.sessions import CONTAINER_NAME, POD_UID
 from tests.cluster.agent.copies.conftest import Plugin, plugin_of
 from tests.cluster.agent.program import running
 from tests.cluster.agent.standing import Cluster, standing

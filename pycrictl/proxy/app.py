@@ -12,10 +12,11 @@ from typing import Any, Final
 from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.servicelog import Log, notify, watchdog_s
 from pycrictl.base.signals import ENDING
+from pycrictl.copy.service.copies import Copies, Copy
 from pycrictl.kube.events import EventRecorder
 from pycrictl.proxy import server as clients
 from pycrictl.proxy.admin import AdminServer
-from pycrictl.proxy.copies.copy_service import COPY_FROM, COPY_TO, CopyService
+from pycrictl.proxy.copy_calls import COPY_FROM, COPY_TO, CopyCalls
 from pycrictl.proxy.events import Emit, Events
 from pycrictl.proxy.handover import HandOver
 from pycrictl.proxy.operators import Operators
@@ -78,7 +79,7 @@ class App:
         self.tokens = tokens = Tokens()
         self.limiter = limiter = PullLimiter(settings, upstream, lookup, layers, emit)
         progress = PullProgress(lookup, limiter.queue, layers, notifier, tokens)
-        self.copies = copies = CopyService(settings, lookup, tokens, emit)
+        self.copies = copies = CopyCalls(settings, lookup, tokens, emit)
 
         self.streams = streams = StreamServer(tokens, progress.follow, emit, log)
         own = {
@@ -98,7 +99,7 @@ class App:
         events.consumers += (self.hand_over, notifier, self.history)
         self.pages: PageServer | None = None
         if settings.metrics_address is not None:
-            metrics, pages = _metrics(upstream, limiter.queue, copies, tokens, streams)
+            metrics, pages = _metrics(upstream, limiter.queue, copies.service, tokens, streams)
             events.consumers.append(metrics)
             self.pages = PageServer(pages, log=log)
         self.pod_events: EventRecorder | None = None
@@ -132,7 +133,7 @@ class App:
         stack.push_async_callback(self.layers.close)
         stack.push_async_callback(self._stop_consumers)
         self._start_consumers()
-        stack.push_async_callback(self.copies.stop)
+        stack.push_async_callback(self.copies.service.stop)
         stack.push_async_callback(self.streams.stop)
         stack.push_async_callback(lambda: end_tasks(self._tasks))
         self._take_signals()
@@ -143,7 +144,7 @@ class App:
         await self.hand_over.begin()
         self._report_ready()
         self._spawn(self._warn_without_runtime())
-        self.copies.start()
+        self.copies.service.start()
 
     def _start_consumers(self) -> None:
         if self.pages is not None and self.settings.metrics_address is not None:
@@ -212,7 +213,7 @@ class App:
     def _is_pulling_or_copying(self) -> bool:
         old = self.hand_over.predecessor
         is_pulling = PULL_PATH in self.server.open_paths() or bool(old and old.pulls)
-        return is_pulling or bool(self.copies.running)
+        return is_pulling or bool(self.copies.service.running)
 
     def _is_called(self) -> bool:
         return any(map(_ends_soon, self.server.open_paths()))
@@ -227,7 +228,7 @@ class App:
         await self._wait(
             lambda: bool(
                 self.limiter.queue.book.running
-                or self.copies.running
+                or self.copies.service.running
                 or self.streams.open_count
                 or self.tokens.outstanding(now())
                 or any(map(ends, self.server.open_paths()))
@@ -270,7 +271,11 @@ class App:
 
 
 def _metrics(
-    upstream: Upstream, queue: PullQueue, copies: CopyService, tokens: Tokens, streams: StreamServer
+    upstream: Upstream,
+    queue: PullQueue,
+    copies: Copies[Copy],
+    tokens: Tokens,
+    streams: StreamServer,
 ) -> tuple[Emit, dict[str, MakePage]]:
     """Return a consumer of events that counts them, and the pages that show its numbers."""
     from pycrictl.base.metricspage import MetricsPage  # noqa: PLC0415 - an option

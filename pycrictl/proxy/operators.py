@@ -21,7 +21,7 @@ from pycrictl.node.kubelet import (
     read_kubelet_config,
 )
 from pycrictl.proxy.admin import Call
-from pycrictl.proxy.copies.copy_service import CopyService
+from pycrictl.proxy.copy_calls import CopyCalls
 from pycrictl.proxy.handover import HandOver
 from pycrictl.proxy.pulls.pull_calls import PullCall, QueuedPull
 from pycrictl.proxy.pulls.pull_image import PullLimiter
@@ -39,7 +39,7 @@ class Operators:
 
     settings: ProxySettings
     limiter: PullLimiter
-    copies: CopyService
+    copies: CopyCalls
     hand_over: HandOver
     log: Log
 

@@ -76,9 +76,7 @@ FAULTS: Final = {
     "nothing is an error": Fault(
         "P31", "pulls.progress_streams:NOTHING", """'{"progress":0,"total":0,"error":"nothing"}'"""
     ),
-    "a relative path is taken": Fault(
-        "C2", "copies.copy_service:check_container_path", "lambda path: None"
-    ),
+    "a relative path is taken": Fault("C2", "copy_calls:check_container_path", "lambda path: None"),
     "copies are not counted": Fault("C31", option="--container-copies-per-pod"),
     "size is not limited": Fault("C33", option="--container-copy-size-limit"),
     "pulls are not limited": Fault("L1", option="--max-parallel-image-pulls"),

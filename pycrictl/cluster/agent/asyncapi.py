@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
+from aiohttp import web
 
 from pycrictl.base.errors import PycrictlError, RemoteProtocolError
 from pycrictl.base.foreign import mapping, mappings, text
@@ -285,10 +286,10 @@ def abandon(response: aiohttp.ClientResponse) -> None:
         connection.transport.abort()
 
 
-async def read_body(response: aiohttp.ClientResponse, most: int) -> bytearray:
-    """Return the body of a response; one that is longer than ``most`` bytes is cut off there."""
+async def read_body(message: aiohttp.ClientResponse | web.BaseRequest, most: int) -> bytearray:
+    """Return the body of a message; one that is longer than ``most`` bytes is cut off there."""
     content = bytearray()
-    async for data in response.content.iter_any():
+    async for data in message.content.iter_any():
         content += data
         if len(content) > most:
             break

@@ -25,13 +25,15 @@ from pycrictl.cluster.agent.access import (
 )
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient, Reflector
 from pycrictl.cluster.agent.cluster import Cluster
-from pycrictl.cluster.agent.copies.node_copies import CopyEnded, NodeCopies
+from pycrictl.cluster.agent.copies.documents import CopyEnded, NodeCopy, encode
 from pycrictl.cluster.agent.copies.routes import CopyRoutes
+from pycrictl.cluster.agent.copies.sessions import Sessions
 from pycrictl.cluster.agent.feed import Feeds
 from pycrictl.cluster.agent.listener import Certificates, Listener, limit_tls_buffers
 from pycrictl.cluster.agent.node_pulls import Connect, NodePulls, recorder
 from pycrictl.cluster.agent.peers import Peers
 from pycrictl.cluster.agent.router import Figures, Router
+from pycrictl.copy.service.copies import Copies
 from pycrictl.copy.service.slots import Slots, check_folder, free_bytes
 from pycrictl.kube.credential import Credential
 from pycrictl.streams.loop import end_tasks, new_loop
@@ -47,7 +49,8 @@ UNREACHED_S: Final = 60.0
 class AgentSettings:
     """Limits are 0 for no limit, texts are empty for none.
 
-    ``debugs`` is the kubelet's ``enableDebuggingHandlers``: without it there are no copies.
+    ``debugs`` is the kubelet's ``enableDebuggingHandlers``: without it there are no copies. A copy
+    without any activity of its client for ``copy_lifetime_s`` is removed.
     """
 
     listen: Address
@@ -63,6 +66,7 @@ class AgentSettings:
     spool_limit_bytes: int = 0
     copy_size_limit_bytes: int = 0
     copies_per_pod: int = 0
+    copy_lifetime_s: float = 15 * 60.0
 
 
 class Agent:
@@ -107,7 +111,7 @@ class Agent:
             cluster,
             self.peers,
             settings.node,
-            self.copies,
+            Sessions(self.copies, self._audit) if self.copies is not None else None,
             self._audit,
             is_off=not settings.debugs,
         )
@@ -150,7 +154,7 @@ class Agent:
         await self.peers.close()
         await self.api.close()
 
-    def _own_copies(self, connect: Connect) -> NodeCopies:
+    def _own_copies(self, connect: Connect) -> Copies[NodeCopy]:
         settings = self._settings
 
         @contextmanager
@@ -165,7 +169,15 @@ class Agent:
             disk_limit_bytes=settings.spool_limit_bytes,
             free_bytes=partial(free_bytes, settings.spool_dir),
         )
-        return NodeCopies(settings.spool_dir, open_client, slots, self._audit)
+        return Copies(
+            slots,
+            open_client,
+            settings.spool_dir,
+            lambda copy: self._audit(copy.ended),
+            encode,
+            lifetime_s=settings.copy_lifetime_s,
+            keeps_ended=True,
+        )
 
     def _audit(self, ended: CopyEnded) -> None:
         self._log.info("copy", **ended.fields)

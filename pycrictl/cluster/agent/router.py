@@ -49,7 +49,8 @@ from pycrictl.cluster.agent.api.answers import (
 from pycrictl.cluster.agent.api.discovery import DOCUMENTS
 from pycrictl.cluster.agent.api.names import Refusal, is_name, not_found
 from pycrictl.cluster.agent.cluster import Cluster, Scope
-from pycrictl.cluster.agent.copies.routes import CopyRequest, CopyRoutes
+from pycrictl.cluster.agent.copies.documents import CopyRequest
+from pycrictl.cluster.agent.copies.routes import CopyRoutes
 from pycrictl.cluster.agent.feed import Feeds, WatchResponse
 from pycrictl.cluster.agent.objects import pod_of
 

@@ -2,9 +2,9 @@
 
 Copies are managed in the event loop; each has a thread of its own for work on files and the
 runtime, and one more while an archive is sent. Their states are those of ``life``. Files are
-accessed through the root of the container's first process; none of its programs is run. Who may
-ask, what a request looks like and how errors are told is up to the two servers that derive from
-``Copies``: the runtime's calls in the proxy, the API in the agent. A copy ends with its program.
+accessed through the root of the container's first process; none of its programs is run. Two
+servers have such a service: the proxy behind the runtime's calls, the agent behind its API. Who may
+ask, and what requests and answers look like, is up to them. A copy ends with its program.
 """
 
 from __future__ import annotations
@@ -12,17 +12,24 @@ from __future__ import annotations
 import asyncio  # noqa: TID253 (only servers load this module)
 import math
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from pycrictl.base.environ import raise_file_limit
-from pycrictl.base.errors import AlreadyExists, Cancelled, PycrictlError
+from pycrictl.base.errors import (
+    AlreadyExists,
+    Cancelled,
+    CopyError,
+    Exhausted,
+    NoSpace,
+    PycrictlError,
+)
+from pycrictl.base.servicelog import Log
 from pycrictl.copy import on_node
-from pycrictl.copy.rules.outcome import MAX_SKIPPED, Summary, encode_success
+from pycrictl.copy.rules.outcome import MAX_SKIPPED, Summary, encode_failure, encode_success
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.service.life import Event, State, after
 from pycrictl.copy.service.slots import Slot, Slots
@@ -30,6 +37,11 @@ from pycrictl.copy.service.transfer import Download, Upload
 from pycrictl.copy.transfer.messages import Link, ignore
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.streams.loop import in_thread
+
+if TYPE_CHECKING:
+    from pycrictl.runtime.cri.calls.client import CriClient
+
+log = Log("pycrictl.copy")
 
 MAX_KEPT: Final = 1000
 """Copies kept at most; the oldest of those that are over make room."""
@@ -81,7 +93,7 @@ class Copy:
     name: str = field(default_factory=lambda: os.urandom(16).hex())
     state: State = field(init=False)
     slot: Slot = field(init=False)
-    error: Exception | None = None
+    error: PycrictlError | None = None
     summary: Summary = field(default_factory=Summary)
     expected_bytes: int = 0
     offset: int = 0
@@ -141,10 +153,14 @@ class Copy:
 C = TypeVar("C", bound=Copy)
 
 
-class Copies(ABC, Generic[C]):
+class Copies(Generic[C]):
     """The copies of a node.
 
     Args:
+        connect: connects to the runtime; called in threads, twice for each copy.
+        folder: where archives of copies out of containers are spooled.
+        on_end: called with each copy that had begun and is over.
+        encode: returns the status by which a client learns of an error; called in threads.
         lifetime_s: how long a copy is kept without any activity of its client.
         keeps_ended: keep copies that are over for as long, so that clients can learn their outcome.
 
@@ -154,40 +170,29 @@ class Copies(ABC, Generic[C]):
         sweep_s: how often expired copies are looked for, if ``lifetime_s`` is long.
     """
 
-    def __init__(self, slots: Slots, *, lifetime_s: float, keeps_ended: bool = False) -> None:
+    def __init__(
+        self,
+        slots: Slots,
+        connect: Callable[[], AbstractContextManager[CriClient]],
+        folder: str,
+        on_end: Callable[[C], object],
+        encode: Callable[[PycrictlError], bytes] = encode_failure,
+        *,
+        lifetime_s: float,
+        keeps_ended: bool = False,
+    ) -> None:
         self.current: dict[str, C] = {}
         self.slots = slots
         self.lifetime_s = lifetime_s
+        self.connect = connect
+        self.folder = folder
+        self._on_end = on_end
+        self._encode = encode
         self.loop = asyncio.get_running_loop()
         self.clock: Callable[[], float] = self.loop.time
         self.sweep_s = 5.0
         self._keeps_ended = keeps_ended
         self._tasks: list[asyncio.Task[None]] = []
-
-    # What the servers decide
-
-    @abstractmethod
-    def locate(self, container_id: str) -> on_node.FirstProcess:
-        """Return the first process of a container; raises as ``on_node.locate``.
-
-        Called in threads, twice for each copy.
-        """
-
-    @abstractmethod
-    def explain(self, exc: Exception) -> Exception:
-        """Return the error to report; even a bug ends only one copy. Threads call it, too."""
-
-    @abstractmethod
-    def last_word(self, copy: C, error: Exception | None) -> bytes:
-        """Return the status that ends a connection, empty for none. Called in threads.
-
-        Args:
-            error: why the copy failed, from ``explain``; None if it succeeded.
-        """
-
-    @abstractmethod
-    def ended(self, copy: C) -> None:
-        """Note the end of a copy that had begun."""
 
     # What happens to copies
 
@@ -208,7 +213,7 @@ class Copies(ABC, Generic[C]):
         container is complete or, with a resumable protocol, has begun.
 
         Raises:
-            Exception: the copy is refused, or has failed by then; the latter as from ``explain``.
+            PycrictlError: the copy is refused, or has failed by then.
         """
         if copy.name in self.current:
             raise AlreadyExists("there is a copy of that name", code="AlreadyExists")
@@ -236,6 +241,13 @@ class Copies(ABC, Generic[C]):
             self._forget(copy)
             raise copy.error
 
+    def check_open(self, copy: C) -> None:
+        """Raise the error of a copy that has failed, or one if it wants no bytes any more."""
+        if copy.error is not None:
+            raise copy.error
+        if copy.state not in (State.MEASURING, State.WAITING, State.COPYING):
+            raise CopyError(f"the copy is {copy.state}: no bytes are wanted")
+
     async def attach(self, copy: C, link: Link, offset: int = 0) -> None:
         """Continue a copy over a new connection, and close the previous one."""
         self._happened(copy, Event.ATTACHED)
@@ -252,8 +264,17 @@ class Copies(ABC, Generic[C]):
         """Move an archive that has arrived into place, or end a copy that its client has whole.
 
         If that takes longer than the limit, a second call waits again.
+
+        Raises:
+            CopyError: the archive is not complete yet.
         """
+        if copy.state.is_over:
+            return
+        if copy.state is State.MEASURING:
+            raise CopyError("the archive is still being made")
         if isinstance(copy.transfer, Upload):
+            if copy.state is not State.COMMITTING and copy.offset != copy.size_bytes:
+                raise CopyError(f"only {copy.offset} of {copy.size_bytes} bytes have arrived")
             self._happened(copy, Event.ARRIVED)
             copy.transfer.allow()
             with suppress(TimeoutError):
@@ -275,7 +296,7 @@ class Copies(ABC, Generic[C]):
         if copy.state is not State.COMMITTING:
             copy.transfer.cancel(why)
         await copy.settled(limit_s)
-        self._happened(copy, Event.FAILED, self.explain(why))
+        self._happened(copy, Event.FAILED, why)
         if copy.task is not None:
             await asyncio.wait([copy.task], timeout=STOP_S)
         self._forget(copy)
@@ -287,7 +308,7 @@ class Copies(ABC, Generic[C]):
         give_up = partial(self.give_up, event=Event.STOPPED, message="the server was stopped")
         await asyncio.gather(*(give_up(copy) for copy in list(self.current.values())))
 
-    def _happened(self, copy: C, event: Event, error: Exception | None = None) -> None:
+    def _happened(self, copy: C, event: Event, error: PycrictlError | None = None) -> None:
         was_over, copy.state = copy.state.is_over, after(copy.state, event)
         if event is Event.MADE:
             copy.begun.set()
@@ -295,7 +316,7 @@ class Copies(ABC, Generic[C]):
             copy.error = None if copy.state is State.DONE else error
             copy.begun.set()
             copy.over.set()
-            self.ended(copy)
+            self._on_end(copy)
 
     async def _follow(self, copy: C) -> None:
         """Follow a copy until its threads have ended and all that it holds is released."""
@@ -327,6 +348,11 @@ class Copies(ABC, Generic[C]):
                     await self.give_up(copy, Event.EXPIRED, why)
 
     # In threads
+
+    def locate(self, container_id: str) -> on_node.FirstProcess:
+        """Return the first process of a container; raises as ``on_node.locate_here``."""
+        with self.connect() as client:
+            return on_node.locate_here(client, container_id)
 
     def work(self, copy: C, watch: Watch) -> Summary:
         """Read or write the container's files, through ``copy.transfer``."""
@@ -367,7 +393,7 @@ class Copies(ABC, Generic[C]):
 
         A slot is free before the client gets its last message: it may begin another copy.
         """
-        error = None if exc is None else self.explain(exc)
+        error = None if exc is None else _reported(copy, exc)
 
         def happened() -> None:
             self._happened(copy, event, error)
@@ -376,7 +402,9 @@ class Copies(ABC, Generic[C]):
 
         with suppress(RuntimeError):  # the loop is closed: the program ends
             self.loop.call_soon_threadsafe(happened)
-        return b"" if event is Event.ARRIVED else self.last_word(copy, error)
+        if error is not None:
+            return self._encode(error)
+        return b"" if copy.transfer.protocol.resumes else copy.success()
 
     def _admit(self, copy: C, size_bytes: int) -> None:
         self.slots.hold(copy.slot, size_bytes)
@@ -385,3 +413,13 @@ class Copies(ABC, Generic[C]):
 
     def _progressed(self, copy: C, offset: int) -> None:
         copy.heard_s, copy.offset = self.clock(), offset
+
+
+def _reported(copy: Copy, exc: Exception) -> PycrictlError:
+    """Return the error that a client is told; even a bug ends only one copy."""
+    if not isinstance(exc, PycrictlError):
+        log.failure("copy_failed", exc)
+        return PycrictlError(f"the server failed: {type(exc).__name__}: {exc}")
+    if copy.transfer.protocol.resumes and isinstance(exc, Exhausted | NoSpace):
+        return CopyError(exc.message, hint=exc.hint)  # its client would resume it in vain
+    return exc

@@ -15,7 +15,7 @@ from websockets.http11 import Response
 
 from pycrictl import __version__
 from pycrictl.base.metricspage import CONTENT_TYPE, MetricsPage
-from pycrictl.proxy.copies.copy_service import CopyService
+from pycrictl.copy.service.copies import Copies, Copy
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import problem
 from pycrictl.proxy.serve.http_server import MakePage, page
@@ -26,7 +26,7 @@ from pycrictl.proxy.upstream import Upstream
 def add_states(
     metrics: MetricsPage,
     queue: PullQueue,
-    copies: CopyService,
+    copies: Copies[Copy],
     tokens: Tokens,
     streams: StreamServer,
 ) -> None:

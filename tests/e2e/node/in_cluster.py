@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from pycrictl.cluster.agent.copies.node_copies import CONTAINER_NAME, POD_UID
+from pycrictl.cluster.agent.copies.sessions import CONTAINER_NAME, POD_UID
 from tests.cluster.agent.copies.conftest import Plugin, plugin_of, spooled
 from tests.cluster.agent.copies.relay import Relay
 from tests.cluster.agent.program import Program, running

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 from pycrictl.__main__ import run
-from pycrictl.cluster.agent.copies.node_copies import NodeCopies
+from pycrictl.cluster.agent.node_agent import AgentSettings
 
 if __name__ == "__main__":
     (word,) = (word for word in sys.argv if word.startswith("--lifetime="))
     sys.argv.remove(word)
-    assert NodeCopies.__init__.__kwdefaults__ is not None
-    NodeCopies.__init__.__kwdefaults__["lifetime_s"] = float(word.partition("=")[2])
+    assert AgentSettings.__init__.__kwdefaults__ is not None
+    AgentSettings.__init__.__kwdefaults__["copy_lifetime_s"] = float(word.partition("=")[2])
     run()

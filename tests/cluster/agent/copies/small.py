@@ -19,9 +19,17 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from pycrictl.cluster.agent.api.answers import refuse
-from pycrictl.cluster.agent.copies.node_copies import CopyOwner, NodeCopies, NodeCopy, Refused
-from pycrictl.cluster.agent.copies.routes import CopyRequest, answer_here
+from pycrictl.cluster.agent.copies.documents import (
+    CopyEnded,
+    CopyOwner,
+    CopyRequest,
+    NodeCopy,
+    Refused,
+    encode,
+)
+from pycrictl.cluster.agent.copies.sessions import Sessions
 from pycrictl.copy.rules.outcome import Summary
+from pycrictl.copy.service.copies import Copies
 from pycrictl.copy.service.slots import Slots, check_folder, free_bytes
 from pycrictl.copy.service.transfer import Download
 from pycrictl.copy.tree.walk import Watch
@@ -32,16 +40,15 @@ Write = Callable[[memoryview], None]
 Make = Callable[[Write, Watch], None]
 
 
-class MadeCopies(NodeCopies):
-    """Copies that send archives made by a test, if its agent's ``make`` is set."""
+class MadeCopies(Copies[NodeCopy]):
+    """Copies that send archives made by a test, if ``make`` is set."""
 
-    agent: SmallAgent
+    make: Make | None = None
 
     def work(self, copy: NodeCopy, watch: Watch) -> Summary:
-        make = self.agent.make
-        if make is None or not isinstance(copy.transfer, Download):
+        if self.make is None or not isinstance(copy.transfer, Download):
             return super().work(copy, watch)
-        make(copy.transfer.write, watch)
+        self.make(copy.transfer.write, watch)
         return Summary()
 
 
@@ -90,18 +97,24 @@ class SmallAgent:
             free_bytes=partial(free_bytes, self._store),
         )
         self.copies = MadeCopies(
-            self._store,
-            lambda: CriClient(self._runtime, timeout_s=10),
             slots,
-            lambda ended: self.audits.append(ended.end.value),
+            lambda: CriClient(self._runtime, timeout_s=10),
+            self._store,
+            lambda copy: self._audit(copy.ended),
+            encode,
             lifetime_s=self._options.get("lifetime_s", 900.0),
+            keeps_ended=True,
         )
-        self.copies.agent = self
+        self.copies.make = self.make
         self.copies.start()
+        self._sessions = Sessions(self.copies, self._audit)
         self._server = web.Server(self._handle, handler_cancellation=True)
         with suppress(FileNotFoundError):
             os.unlink(self._path)  # noqa: PTH108 (the lint knows this name only as one that waits)
         self._listener = await self._loop.create_unix_server(self._server, self._path)
+
+    def _audit(self, ended: CopyEnded) -> None:
+        self.audits.append(ended.end.value)
 
     async def _stop(self) -> None:
         self._listener.close()
@@ -114,7 +127,7 @@ class SmallAgent:
         found = Pod(namespace, pod, "uid1", "Running", (), (), container="main")
         asked = CopyRequest(request, namespace, pod, words, dict(parse_qsl(query)))
         try:
-            return await answer_here(self.copies, asked, CopyOwner("jane"), found)
+            return await self._sessions.answer(asked, CopyOwner("jane"), found)
         except Refused as exc:
             return refuse(exc)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pycrictl.cluster.agent.copies.node_copies import MAX_BODY_BYTES
+from pycrictl.cluster.agent.copies.documents import MAX_BODY_BYTES
 from tests.cluster.agent.copies.conftest import Plugin, StartNode, plugin_of, spooled
 from tests.cluster.agent.standing import Answer, Cluster, bearer
 from tests.copy.trees import listing, stages_in, tree

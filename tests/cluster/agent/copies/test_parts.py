@@ -15,7 +15,7 @@ from pycrictl.base.errors import (
     Exhausted,
 )
 from pycrictl.base.servicelog import pairs
-from pycrictl.cluster.agent.copies.node_copies import (
+from pycrictl.cluster.agent.copies.documents import (
     CopyEnded,
     CopyOwner,
     CopySpec,

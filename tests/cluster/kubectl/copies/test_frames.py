@@ -189,7 +189,7 @@ def test_out_of_a_node(work: Workstation) -> None:
                 if data:
                     write(memoryview(data))
 
-            work.agent.make = make
+            work.agent.copies.make = make
             # The archive of "DIR/." has no top-level entry, and neither have those of the corpus.
             work.out("/to/.", work.here / name / "dest")
     assert (work.notes, list(work.there.iterdir())) == ([], [])

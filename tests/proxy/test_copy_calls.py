@@ -21,7 +21,7 @@ from pycrictl.base.errors import CopyError, FailedPrecondition, PycrictlError
 from pycrictl.copy.service.transfer import LARGE_BYTES, REST_S
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
-from pycrictl.proxy.copies.copy_service import COPY_FROM, CopyService
+from pycrictl.proxy.copy_calls import COPY_FROM, CopyCalls
 from pycrictl.proxy.runtime_lookup import RuntimeLookup
 from pycrictl.proxy.serve.stream_server import Tokens
 from pycrictl.proxy.upstream import Answer, CallRequest, Upstream
@@ -242,16 +242,16 @@ def test_what_nobody_goes_on_with_ends(
         lookup, tokens = RuntimeLookup(Upstream(fake.path)), Tokens()
         words = "--upstream", fake.endpoint, "--spool-dir", "/var/tmp"
         settings = settings_from(*words, "--container-copies-per-pod", "3")
-        copies = CopyService(settings, lookup, tokens, str)
-        copies.sweep_s = 0.05
-        copies.start()
+        copies = CopyCalls(settings, lookup, tokens, str)
+        copies.service.sweep_s = 0.05
+        copies.service.start()
 
         async def ask(path: str) -> Answer:
             message = cri_pb2.CopyFromContainerRequest(container_id=ID, path=path)
             return await copies.handle(CallRequest(COPY_FROM, message.SerializeToString()))
 
         async def nothing_is_left() -> None:
-            await until(lambda: not copies.current and not spools(os.getpid()))
+            await until(lambda: not copies.service.current and not spools(os.getpid()))
             assert copies.snapshot() == []
 
         for _ in range(2):
@@ -264,7 +264,7 @@ def test_what_nobody_goes_on_with_ends(
         assert tokens.redeem(url.removeprefix("http://"), now=loop.time()) is None
 
         asking = asyncio.create_task(ask("/big"))
-        while not copies.current:  # noqa: ASYNC110 (during a pause the copy might be made)
+        while not copies.service.current:  # noqa: ASYNC110 (during a pause the copy might be made)
             await asyncio.sleep(0)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -272,7 +272,7 @@ def test_what_nobody_goes_on_with_ends(
         await nothing_is_left()
 
         assert (await ask("/f")).code == 0
-        await copies.stop()
+        await copies.service.stop()
         await nothing_is_left()
 
     asyncio.run(run())

@@ -1,1 +1,0 @@
-"""The proxy's copies to and from containers (KEP-4582)."""
