@@ -17,17 +17,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from pycrictl.base import noderoot
 from pycrictl.base.errors import ConfigError, UsageError
-from pycrictl.base.units import parse_bool, quote
+from pycrictl.base.units import parse_bool, quote, quote_path
 
 T = TypeVar("T")
 
 DEFAULT_PATH: Final = "/etc/crictl.yaml"
 DEFAULT_TIMEOUT_S: Final = 2.0
 DEFAULT_MAX_RETRIES: Final = 3
-FILE_LIMIT_BYTES: Final = 1024 * 1024
-
-# File names are shown whole; this is the longest that Linux allows.
-_PATH_LIMIT_CHARS: Final = 4096
 
 _NAME_BESIDE_EXECUTABLE: Final = "crictl.yaml"
 
@@ -167,7 +163,7 @@ def _read_first(
     if executable is not None:
         candidates.append(str(Path(executable).with_name(_NAME_BESIDE_EXECUTABLE)))
     for path in candidates:
-        file = f"config file {quote(path, _PATH_LIMIT_CHARS)}"
+        file = f"config file {quote_path(path)}"
         try:
             values = parse_file(read_text(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -179,22 +175,22 @@ def _read_first(
         else:
             if named is None or path == candidates[0]:
                 return values, path, ()
-            missing = quote(named, _PATH_LIMIT_CHARS)
+            missing = quote_path(named)
             return values, path, (f"config file {missing} does not exist, using {file}",)
         if named is not None:
             raise ConfigError(f"{file}: {reason}", hint=hint)
         return {}, None, (f"ignoring the {file}: {reason}",)
     if named is not None:
-        raise ConfigError(f"config file {quote(named, _PATH_LIMIT_CHARS)} does not exist")
+        raise ConfigError(f"config file {quote_path(named)} does not exist")
     return {}, None, ()
 
 
 def read_text(path: str) -> str:
     # Not Path.read_bytes: it may be a pipe (`--config <(…)`), a device, or a log file by mistake.
     with Path(path).open("rb") as stream:
-        content = stream.read(FILE_LIMIT_BYTES + 1)
-    if len(content) > FILE_LIMIT_BYTES:
-        raise ConfigError(f"it is larger than {FILE_LIMIT_BYTES // 1024} KiB")
+        content = stream.read(noderoot.FILE_LIMIT_BYTES + 1)
+    if len(content) > noderoot.FILE_LIMIT_BYTES:
+        raise ConfigError(f"it is larger than {noderoot.FILE_LIMIT_BYTES // 1024} KiB")
     return decoded(content)
 
 

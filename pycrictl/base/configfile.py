@@ -20,7 +20,7 @@ from pycrictl.base import config, noderoot
 from pycrictl.base.config import KEYS
 from pycrictl.base.errors import ConfigError, UsageError, reason_of
 from pycrictl.base.replacing import replacing
-from pycrictl.base.units import quote
+from pycrictl.base.units import quote, quote_path
 
 NEW_FILE_MODE: Final = 0o600
 NEW_FOLDER_MODE: Final = 0o755
@@ -155,4 +155,4 @@ def _write(path: str, text: str, *, is_new: bool) -> None:
 
 
 def _file(path: str) -> str:
-    return f"config file {quote(path, 4096)}"
+    return f"config file {quote_path(path)}"

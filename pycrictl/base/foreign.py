@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, NoReturn, TypeVar
 
-from pycrictl.base.units import escape
+from pycrictl.base.units import INT64_MAX, escape
 
-INT64_MAX: Final = 2**63 - 1
 MAX_CHARS: Final = 4096
 """Longest text by default: readers truncate a longer one, ``fit`` rejects it."""
 

@@ -21,7 +21,7 @@ DEBUG_ROOT: Final = "/host"
 """Where ``kubectl debug node`` mounts the root of the node."""
 
 FILE_LIMIT_BYTES: Final = 1024 * 1024
-"""Largest file that is read by a path found on the node."""
+"""Largest configuration file, and largest file read by a path that the node has."""
 
 MAX_LINKS: Final = 40
 """Most links followed for one path, as in Linux."""

@@ -21,7 +21,6 @@ _REQUEST: Final = struct.Struct("=BBBxI48x")
 _MESSAGE: Final = struct.Struct("=xB2x4s16s16s12x16xI")
 _ATTRIBUTE: Final = struct.Struct("=HH")
 _RECEIVED: Final = struct.Struct("=52xII")  # tcpi_last_data_recv and tcpi_last_ack_recv (ms)
-_TIMEOUT_S: Final = 1.0
 
 
 class TcpSocket(NamedTuple):
@@ -40,7 +39,7 @@ class TcpSocket(NamedTuple):
     ack_idle_s: float
 
 
-def tcp_sockets(family: int, *states: int) -> Iterator[TcpSocket]:
+def tcp_sockets(family: int, *states: int, timeout_s: float = 1.0) -> Iterator[TcpSocket]:
     """Iterate over the sockets of an address family in these states.
 
     Raises:
@@ -50,7 +49,7 @@ def tcp_sockets(family: int, *states: int) -> Iterator[TcpSocket]:
     body = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), mask)
     kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
     with socket.socket(socket.AF_NETLINK, kind, _SOCK_DIAG) as link:
-        link.settimeout(_TIMEOUT_S)
+        link.settimeout(timeout_s)
         link.send(_HEADER.pack(_HEADER.size + len(body), _BY_FAMILY, _DUMP, 1, 0) + body)
         while True:
             data = memoryview(link.recv(1 << 16))

@@ -21,7 +21,7 @@ _NANOSECONDS: Final = {
     "m": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
-_INT64_MAX: Final = 2**63 - 1
+INT64_MAX: Final = 2**63 - 1
 
 # ASCII digits only: str.isdigit and \d also accept other scripts' digits, which Go refuses.
 _DURATION_TERM: Final = r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)"
@@ -46,6 +46,7 @@ _SIZE_POWERS: Final = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 
 SHORT_ID_CHARS: Final = 13
 """How much of an ID is shown, as crictl does."""
+DIGEST_PREFIX: Final = "sha256:"
 
 _UID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _NOISE: Final = (
@@ -69,11 +70,11 @@ def parse_duration(text: str) -> float:
         raise ValueError(f"{quote(text)} has no unit (write {quote(text + 's')} for seconds)")
     if not re.fullmatch(rf"(?:{_DURATION_TERM})+", rest):
         raise ValueError(f"{quote(text)} is not a duration (such as 2s, 1m30s or 500ms)")
-    total_ns = _INT64_MAX + 1
+    total_ns = INT64_MAX + 1
     if len(rest) <= _LONGEST_LITERAL:
         terms = re.findall(_DURATION_TERM, rest)
         total_ns = sum(_scaled(number, _NANOSECONDS[unit]) for number, unit in terms)
-    if total_ns > _INT64_MAX:
+    if total_ns > INT64_MAX:
         raise ValueError(f"{quote(text)} is too long a duration")
     return sign * total_ns / 1e9
 
@@ -113,7 +114,7 @@ def parse_int(text: str) -> int:
     # Above 4300 decimal digits Python raises an error of its own.
     if len(digits) < 4000:
         value = int(digits, 8 if octal else 0) * (-1 if text[0] == "-" else 1)
-        if -_INT64_MAX - 1 <= value <= _INT64_MAX:
+        if -INT64_MAX - 1 <= value <= INT64_MAX:
             return value
     raise ValueError(f"{quote(text)} does not fit in 64 bits")
 
@@ -182,8 +183,8 @@ def parse_size(text: str) -> int:
         raise ValueError(f"{quote(text)} is not a size (such as 1024, 500MB or 10Gi)")
     number, unit, binary = match.groups()
     scale: int = (1024 if binary else 1000) ** _SIZE_POWERS.get(unit, 0)
-    size = _scaled(number, scale) if len(text) <= _LONGEST_LITERAL else _INT64_MAX + 1
-    if size > _INT64_MAX:
+    size = _scaled(number, scale) if len(text) <= _LONGEST_LITERAL else INT64_MAX + 1
+    if size > INT64_MAX:
         raise ValueError(f"{quote(text)} is too large")
     return size
 
@@ -257,6 +258,11 @@ def _escaped(char: str) -> str:
 def quote(text: str, limit: int = 120) -> str:
     """Put ``text`` in quotes for a message, escaped and cut to ``limit`` characters."""
     return f'"{escape(text if len(text) <= limit else text[:limit] + "…")}"'
+
+
+def quote_path(path: str) -> str:
+    """Put a path in quotes for a message, whole: Linux allows 4096 characters."""
+    return quote(path, 4096)
 
 
 def short_id(text: str) -> str:

@@ -15,7 +15,7 @@ from pycrictl.cli import complete
 from pycrictl.proxy import admin
 from pycrictl.runtime.cri.calls.client import CriClient
 
-TIMEOUT_S: Final = 1.0
+STATUS_TIMEOUT_S: Final = 1.0
 
 AdminSocket = Annotated[
     str,
@@ -39,7 +39,7 @@ class ProxyClient(NamedTuple):
         return any(os.path.exists(path) and path.samefile(client.path) for path in paths)
 
     def status(self) -> dict[str, Any]:
-        return admin.ask(self.admin, "status", timeout_s=TIMEOUT_S)
+        return admin.ask(self.admin, "status", timeout_s=STATUS_TIMEOUT_S)
 
 
 def find_proxy(admin_socket: str, *, is_strict: bool = False) -> ProxyClient | None:
@@ -51,7 +51,7 @@ def find_proxy(admin_socket: str, *, is_strict: bool = False) -> ProxyClient | N
     if not Path(path).exists():
         return None
     try:
-        sockets = admin.ask(path, "sockets", timeout_s=TIMEOUT_S)
+        sockets = admin.ask(path, "sockets", timeout_s=STATUS_TIMEOUT_S)
         return ProxyClient(path, *(noderoot.locate(sockets[key]) for key in ("listen", "upstream")))
     except KeyError:
         return None

@@ -28,7 +28,7 @@ from pycrictl.base.errors import (
     UsageError,
     reason_of,
 )
-from pycrictl.base.units import plural, quote
+from pycrictl.base.units import plural, quote, quote_path
 from pycrictl.cli.command_table import BY_NAME
 from pycrictl.hosts import session
 from pycrictl.hosts.connection import Ssh
@@ -325,7 +325,7 @@ def _reading(act: Callable[..., T], path: str, *more: Any) -> T:
         return act(path, *more)
     except (OSError, ConfigError) as exc:
         reason = reason_of(exc)
-        raise ConfigError(f"cannot read {quote(path, 4096)}: {reason}") from None
+        raise ConfigError(f"cannot read {quote_path(path)}: {reason}") from None
 
 
 def _is_local(positionals: Sequence[str]) -> bool:

@@ -22,7 +22,7 @@ from pycrictl.base.errors import (
     PycrictlError,
     UsageError,
 )
-from pycrictl.base.units import escape, quote
+from pycrictl.base.units import escape, quote, quote_path
 from pycrictl.cli import argv
 from pycrictl.cli.argv import CommandLine, by_spelling
 from pycrictl.cli.command_table import (
@@ -254,7 +254,7 @@ def _refusal(
     reason = " ".join(reason.split())
     source = ctx.get_parameter_source(name)
     if source and source.name == "DEFAULT_MAP":
-        file = quote(ctx.params["config"], 4096)
+        file = quote_path(ctx.params["config"])
         return ConfigError(f"{file}: {canonical(param).removeprefix('--')}: {reason}")
     if name not in line.spellings:
         if isinstance(param, TyperOption):

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from pycrictl.base.units import format_bytes, quote
+from pycrictl.base.units import format_bytes, quote, quote_path
 from pycrictl.pulls.state import PullState
 from pycrictl.pulls.words import document
 
@@ -126,7 +126,7 @@ class Disk(NamedTuple):
 
 def disk_findings(disks: Iterable[Disk]) -> Iterator[Finding]:
     for disk in disks:
-        where = f"{quote(disk.path, 4096)}, the file system of {disk.use}"
+        where = f"{quote_path(disk.path)}, the file system of {disk.use}"
         advice = "'pycrictl rmi --prune' removes images that no container uses"
         if disk.free_share < FULL or disk.free_inodes_share < FULL:
             state = "full" if disk.free_share < FULL else "out of inodes"

@@ -19,7 +19,7 @@ from pycrictl.diagnosis import facts
 from pycrictl.diagnosis.collect_node import Collector, disks_at, places_of, unmet
 from pycrictl.diagnosis.facts import Source
 from pycrictl.diagnosis.findings import Disk, Finding, Missing, RuntimeCondition, no_sandbox_image
-from pycrictl.diagnosis.pod import Overview, report
+from pycrictl.diagnosis.pod import LOG_LINE_CHARS, LOG_LINES, Overview, report
 from pycrictl.kube.kubelet_log import about, signs_in, waiting_in, whole
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.node.journal import HISTORY_S
@@ -45,10 +45,6 @@ if TYPE_CHECKING:
     from pycrictl.node.journal import JournalLine
     from pycrictl.pulls.state import PullState
     from pycrictl.runtime.cri.calls.client import CriClient
-
-LOG_LINES: Final = 3
-LOG_LINE_CHARS: Final = 300
-
 
 _STATES: Final = {
     cri_pb2.CONTAINER_CREATED: "created",

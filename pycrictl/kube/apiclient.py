@@ -33,8 +33,6 @@ from pycrictl.base.tls import client_context, load_pair, os_error_of
 from pycrictl.base.units import TEXT_LIMIT, escape, format_duration, quote
 from pycrictl.kube.credential import Credential
 
-TIMEOUT_S: Final = 1.0
-
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
 """The limit for one event of a watch; an object has up to 1.5 MiB."""
@@ -125,7 +123,7 @@ class ApiClient:
         timeout_s: limit of each call, name resolution included.
     """
 
-    def __init__(self, load: Callable[[], Credential], *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, load: Callable[[], Credential], *, timeout_s: float = 1.0) -> None:
         self._server = ApiServer(load)
         self._timeout_s = timeout_s
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from pycrictl.base import config
 from pycrictl.base.errors import ConfigError, reason_of
 from pycrictl.base.foreign import mappings, text
-from pycrictl.base.units import quote
+from pycrictl.base.units import quote_path
 from pycrictl.node.kubelet import (
     ROOT,
     Kubelet,
@@ -117,7 +117,7 @@ def _credential(path: str, document: dict[str, Any], root: Path, host: str) -> C
     context = _chosen(document, "context", document.get("current-context"))
     cluster = _chosen(document, "cluster", context.get("cluster"))
     user = _chosen(document, "user", context.get("user"))
-    name, folder = quote(path, 4096), Path(path).parent
+    name, folder = quote_path(path), Path(path).parent
     server = text(cluster.get("server"))
     if not server.startswith("https://"):
         raise ConfigError(f"{name} names no server with an https URL")
@@ -169,4 +169,4 @@ def _chosen(document: dict[str, Any], kind: str, name: object) -> dict[str, Any]
 
 
 def _unreadable(path: str, exc: OSError) -> ConfigError:
-    return ConfigError(f"cannot read {quote(path, 4096)}: {reason_of(exc)}")
+    return ConfigError(f"cannot read {quote_path(path)}: {reason_of(exc)}")

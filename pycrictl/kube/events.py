@@ -34,7 +34,7 @@ QUIET_S: Final = 2.0
 PACE_S: Final = 10.0
 LOOK_S: Final = 1.0
 CALL_PAUSE_S: Final = 1.0
-TIMEOUT_S: Final = 5.0
+EVENT_TIMEOUT_S: Final = 5.0
 FIRST_REST_S: Final = 10.0
 LONGEST_REST_S: Final = 600.0
 """How long no calls are made after a failure, and after many in a row."""

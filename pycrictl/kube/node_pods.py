@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from pycrictl.base.errors import PycrictlError
-from pycrictl.kube.apiclient import TIMEOUT_S, ApiClient
+from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.cluster_objects import Node, parse_node
 from pycrictl.kube.credential import find_credential
 from pycrictl.kube.pods import Pod, list_pods
@@ -27,7 +27,7 @@ class NodePods:
         *,
         is_allowed: bool = True,
         root: Path = ROOT,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = 1.0,
         refresh_s: float = 5.0,
     ) -> None:
         self._refresh_s = refresh_s

@@ -17,7 +17,7 @@ from pycrictl.base import config, noderoot
 from pycrictl.base.errors import ConfigError, PycrictlError, reason_of
 from pycrictl.base.foreign import count, flag, strict
 from pycrictl.base.processes import flags_in
-from pycrictl.base.units import parse_size, quote
+from pycrictl.base.units import parse_size, quote_path
 
 ROOT: Final = Path("/")
 
@@ -93,7 +93,7 @@ def read_document(path: str, root: Path = ROOT) -> dict[str, Any]:
 def parse_document(path: str, content: str) -> dict[str, Any]:
     from pycrictl.base import yamldata  # noqa: PLC0415 - kubectl's plugins read no files of a node
 
-    name = quote(path, 4096)
+    name = quote_path(path)
     try:
         document = yamldata.parse(content)
     except ConfigError as exc:
@@ -166,7 +166,7 @@ def find_kubelet_config(kubelet: Kubelet, root: Path = ROOT) -> KubeletConfig:
 
 def read_kubelet_config(path: str, read: Callable[[], str] | None = None) -> KubeletConfig:
     """Read kubelet's configuration file; ``read`` is None to read ``path`` as a local file."""
-    name = f"the kubelet's configuration {quote(path, 4096)}"
+    name = f"the kubelet's configuration {quote_path(path)}"
     try:
         content = read() if read is not None else config.read_text(noderoot.given(path))
     except OSError as exc:

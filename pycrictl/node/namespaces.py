@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from pycrictl.base.errors import PycrictlError, reason_of
-from pycrictl.base.units import quote
+from pycrictl.base.units import quote_path
 
 NAMESPACES: Final = ("--ipc", "--uts", "--net", "--pid")
 """The container's namespaces to join; its user and mount namespaces are not joined."""
@@ -59,7 +59,7 @@ exec env -i "$@"
 
 
 def check_static(path: Path) -> None:
-    name = quote(str(path), 4096)
+    name = quote_path(str(path))
     try:
         with path.open("rb") as file:
             head = file.read(4096) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pycrictl.base.units import SHORT_ID_CHARS, format_age, format_size
+from pycrictl.base.units import DIGEST_PREFIX, SHORT_ID_CHARS, format_age, format_size
 from pycrictl.show.columns import Column, reordered
 from pycrictl.show.render import Block, Table
 
@@ -25,7 +25,6 @@ UNKNOWN: Final = "unknown"
 DEFAULT_RUNTIME: Final = "(default)"
 RUNTIME_CONFIG_WIDTH: Final = 10
 
-DIGEST_PREFIX: Final = "sha256:"
 
 POD_LABELS: Final = "io.kubernetes.pod."
 """Beginning of the labels for the name, namespace and uid of a container's pod."""

@@ -26,7 +26,7 @@ from pycrictl.streams.loop import end_tasks, in_thread
 from pycrictl.streams.wire.channels import ChannelEnded, ChannelReceived, ChannelsOpened
 from pycrictl.streams.wire.command import Channel, ExitReported, RemoteCommand
 
-PIECE_BYTES: Final = 256 << 10
+READ_BYTES: Final = 256 << 10
 _KEPT_BYTES: Final = 4 << 20
 _MAX_PIECES: Final = 1024  # IOV_MAX of Linux
 
@@ -46,13 +46,13 @@ class Input:
     async def read(self) -> bytes:
         """Return the next bytes, empty at the end. May be cancelled without losing any."""
         if self._fd is None:
-            return self._stream.read(PIECE_BYTES).encode()
+            return self._stream.read(READ_BYTES).encode()
         while True:
             await asyncio.sleep(0)  # let other tasks run even if input never pauses
             if not self._poll.poll(0):
                 await self._wait(self._fd)
             try:
-                return os.read(self._fd, PIECE_BYTES)
+                return os.read(self._fd, READ_BYTES)
             except BlockingIOError:
                 continue
             except OSError:  # the terminal is gone

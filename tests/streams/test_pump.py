@@ -12,7 +12,7 @@ from typing import TextIO
 
 import pytest
 
-from pycrictl.streams.pump import PIECE_BYTES, DetachKeys, Input, Modes, Output, Terminal
+from pycrictl.streams.pump import READ_BYTES, DetachKeys, Input, Modes, Output, Terminal
 from tests.streams.servers import run
 
 
@@ -91,7 +91,7 @@ def test_always_some_input_leaves_others_their_turn() -> None:
         stdin = Input(source)
         task = asyncio.create_task(other())
         for _ in range(5):
-            assert await stdin.read() == bytes(PIECE_BYTES)
+            assert await stdin.read() == bytes(READ_BYTES)
         task.cancel()
         return turns
 

@@ -13,7 +13,7 @@ import typer
 from pycrictl.base.errors import ArchiveError, Interrupted, UsageError, reason_of
 from pycrictl.base.replacing import replacing
 from pycrictl.base.threads import call_in_thread
-from pycrictl.base.units import escape, quote
+from pycrictl.base.units import escape, quote_path
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.pulls.archives import archive, with_skopeo
@@ -78,7 +78,7 @@ def save(
         except OSError as exc:
             if output == "-":
                 raise
-            raise ArchiveError(f"cannot write {quote(output, 4096)}: {reason_of(exc)}") from None
+            raise ArchiveError(f"cannot write {quote_path(output)}: {reason_of(exc)}") from None
 
 
 def load(

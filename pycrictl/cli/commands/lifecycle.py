@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pycrictl.base.errors import UsageError
-from pycrictl.base.units import SHORT_ID_CHARS, format_size, parse_int, plural, quote
+from pycrictl.base.units import SHORT_ID_CHARS, format_size, parse_int, plural, quote_path
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext, Results
 from pycrictl.runtime.cri.calls.client import CriClient
@@ -237,7 +237,7 @@ def _remove(
             for warning in removal.warnings:
                 app.env.warn(warning)
             if removal.missing_log and app.persona.is_crictl:
-                app.env.error(f"the log file {quote(removal.missing_log, 4096)} does not exist")
+                app.env.error(f"the log file {quote_path(removal.missing_log)} does not exist")
     if not targets:
         app.env.note(f"no {kind}s to remove")
     results.finish()

@@ -12,7 +12,7 @@ import typer
 from pycrictl.base import noderoot
 from pycrictl.base.address import Address
 from pycrictl.base.errors import ConfigError, reason_of
-from pycrictl.base.units import quote
+from pycrictl.base.units import quote, quote_path
 from pycrictl.cli import options
 from pycrictl.cli import service_options as service
 from pycrictl.cli.admin_socket import DEFAULT as DEFAULT_ADMIN
@@ -122,7 +122,7 @@ class ProxyOptions:
 def _read_file(ctx: typer.Context, path: str) -> str:
     """Make the keys of the file the defaults of the options; return the file's path."""
     name, values = noderoot.given(path or DEFAULT_PATH), {}
-    shown = quote(name, 4096)
+    shown = quote_path(name)
     try:
         values = tomli.loads(Path(name).read_bytes().decode())
     except FileNotFoundError:

@@ -11,7 +11,7 @@ import typer
 from pycrictl._proto import cri_pb2
 from pycrictl.base.config import read_text
 from pycrictl.base.errors import ConfigError, RuntimeFault, UsageError, reason_of
-from pycrictl.base.units import quote
+from pycrictl.base.units import quote_path
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext, Results
 from pycrictl.cli.pulling import CredentialOptions, LoginOptions, pull_image, shown
@@ -148,7 +148,7 @@ def _shared_limit(app: AppContext, limit: int) -> SharedLimit | None:
 
 
 def _listed(app: AppContext, path: str) -> list[str]:
-    name = "standard input" if path == "-" else quote(path, 4096)
+    name = "standard input" if path == "-" else quote_path(path)
     try:
         return images_in(app.env.stdin.read() if path == "-" else read_text(path))
     except OSError as exc:

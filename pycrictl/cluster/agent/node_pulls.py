@@ -31,8 +31,8 @@ from pycrictl.cluster.agent.objects import (
 )
 from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential
+from pycrictl.kube.events import EVENT_TIMEOUT_S, EventRecorder, PodPullState
 from pycrictl.kube.events import LOOK_S as EVENTS_LOOK_S
-from pycrictl.kube.events import TIMEOUT_S, EventRecorder, PodPullState
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.sources.endings import Pace
 from pycrictl.pulls.sources.node_watch import NodeWatch
@@ -309,7 +309,7 @@ def recorder(pulls: NodePulls, load: Callable[[], Credential]) -> EventRecorder:
     async def idle() -> None:
         await (asyncio.sleep(EVENTS_LOOK_S) if is_busy else pulls.changes.wait(IDLE_S))
 
-    return EventRecorder(ApiClient(load, timeout_s=TIMEOUT_S), states, idle, pulls.log)
+    return EventRecorder(ApiClient(load, timeout_s=EVENT_TIMEOUT_S), states, idle, pulls.log)
 
 
 def state_of(need: Need, pull: PullState | None) -> PodPullState:

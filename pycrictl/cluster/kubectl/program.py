@@ -34,7 +34,6 @@ AGENTS_ONLY: Final = rf"--accept-paths=^/apis/{GROUP.replace('.', '[.]')}(/.*)?$
 READ_ONLY: Final = "--reject-methods=^(POST|PUT|PATCH|DELETE)$"
 """Options of ``kubectl proxy``: it forwards to the agents' API, or only requests that read."""
 
-TIMEOUT_S: Final = 30.0
 MAX_LIST_BYTES: Final = 64 << 20
 READY_S: Final = 20.0
 """How long kubectl may take to listen; it starts slowly on a busy machine."""
@@ -184,7 +183,7 @@ class KubectlProxy:
 
 
 async def read(
-    target: Target, method: str = "GET", body: bytes = b"", *, timeout_s: float = TIMEOUT_S
+    target: Target, method: str = "GET", body: bytes = b"", *, timeout_s: float = 30.0
 ) -> AsyncIterator[bytes]:
     """Yield the body of a response to JSON; raise UpgradeRefused unless its status is 2xx.
 
@@ -204,7 +203,7 @@ async def read(
 
 
 async def fetch(
-    target: Target, method: str = "GET", body: bytes = b"", *, timeout_s: float = TIMEOUT_S
+    target: Target, method: str = "GET", body: bytes = b"", *, timeout_s: float = 30.0
 ) -> bytes:
     """Return the body of a response, as ``read`` does."""
     content = bytearray()

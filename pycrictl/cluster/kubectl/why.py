@@ -22,7 +22,7 @@ from pycrictl.cluster.kubectl.cluster_state import PARSERS, WORKLOADS, ClusterSt
 from pycrictl.cluster.kubectl.pod_selection import Asked, resolve, selector_of
 from pycrictl.cluster.kubectl.program import READ_ONLY, Kubectl, KubectlProxy, fetch, read
 from pycrictl.diagnosis.findings import Missing
-from pycrictl.diagnosis.pod import Overview
+from pycrictl.diagnosis.pod import LOG_LINE_CHARS, LOG_LINES, Overview
 from pycrictl.kube.apiclient import Expired, events_of
 from pycrictl.kube.pods import Pod, controller_of
 from pycrictl.streams.loop import new_loop
@@ -38,9 +38,6 @@ MOST_S: Final = 2.0
 
 AGAIN_S: Final = 2.0
 """The pause after a watch, which the server ends every few minutes."""
-
-LOG_LINES: Final = 3
-LOG_LINE_CHARS: Final = 300
 
 GONE: Final = 410
 """The status of a watch whose resource version is too old."""

@@ -12,7 +12,7 @@ from pycrictl.base.servicelog import Log
 from pycrictl.base.units import ordinal
 from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential, find_credential
-from pycrictl.kube.events import TIMEOUT_S, EventRecorder, PodPullState
+from pycrictl.kube.events import EVENT_TIMEOUT_S, EventRecorder, PodPullState
 from pycrictl.node.kubelet import Kubelet, find_kubelet
 from pycrictl.proxy.events import Event, PullQueued, PullStarted
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
@@ -42,7 +42,7 @@ def recorder(
             await layers.refresh()
         return pending
 
-    api = ApiClient(load, timeout_s=TIMEOUT_S)
+    api = ApiClient(load, timeout_s=EVENT_TIMEOUT_S)
     return EventRecorder(api, states, lambda: notifier.wait(_IDLE_S), log)
 
 

@@ -20,11 +20,10 @@ from pycrictl._proto import cri_pb2
 from pycrictl.base import yamldata
 from pycrictl.base.config import read_text
 from pycrictl.base.errors import ConfigError, UsageError
-from pycrictl.base.units import escape, quote
+from pycrictl.base.units import escape, quote_path
 
 M = TypeVar("M", bound=Message)
 
-_PATH_LIMIT_CHARS: Final = 4096
 _FIELD: Final = r"Failed to parse (\S+) field: "
 
 
@@ -34,7 +33,7 @@ def load_pod(path: str, warn: Callable[[str], None]) -> cri_pb2.PodSandboxConfig
     config = _load(path, "pod config", cri_pb2.PodSandboxConfig(), required)
     config.metadata.uid = config.metadata.uid or str(uuid.uuid4())
     if config.HasField("linux") and not config.linux.cgroup_parent:
-        file = f"pod config {quote(path, _PATH_LIMIT_CHARS)}"
+        file = f"pod config {quote_path(path)}"
         why = "the pod does not get its own cgroup; 'pycrictl runtime-config' shows the driver"
         warn(f"{file} sets no linux.cgroup_parent: {why}")
     return config
@@ -52,7 +51,7 @@ def load_container(path: str) -> cri_pb2.ContainerConfig:
 def _load(path: str, kind: str, message: M, required: tuple[str, ...]) -> M:
     if not path:  # it would mean the working directory
         raise UsageError(f"the name of the {kind} is empty", hint="is a script's variable not set?")
-    file = f"{kind} {quote(path, _PATH_LIMIT_CHARS)}"
+    file = f"{kind} {quote_path(path)}"
     try:
         document = yamldata.parse(read_text(path))
     except ConfigError as error:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base.config import FILE_LIMIT_BYTES
 from pycrictl.base.errors import UsageError
+from pycrictl.base.noderoot import FILE_LIMIT_BYTES
 from pycrictl.runtime.cri import configurations
 
 POD = "metadata: {name: web, namespace: default}\n"

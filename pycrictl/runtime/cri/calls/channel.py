@@ -17,7 +17,7 @@ from urllib.parse import quote as percent_encoded
 from pycrictl.base import limits
 from pycrictl.base.errors import ConnectError, reason_of
 from pycrictl.base.signals import left_to_main_thread, undisturbed
-from pycrictl.base.units import quote
+from pycrictl.base.units import quote_path
 from pycrictl.runtime.cri.calls.errmap import Status, probe
 from pycrictl.streams.wire import codes
 
@@ -194,7 +194,7 @@ def _check_descriptors(target: str) -> None:
             taken += os.pipe()
     except OSError as exc:
         reason = reason_of(exc)
-        raise ConnectError(f"cannot connect to {quote(target, 4096)}: {reason}") from None
+        raise ConnectError(f"cannot connect to {quote_path(target)}: {reason}") from None
     finally:
         for descriptor in taken:
             os.close(descriptor)

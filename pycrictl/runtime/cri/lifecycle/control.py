@@ -27,7 +27,7 @@ from pycrictl.base.errors import (
     Unavailable,
     reason_of,
 )
-from pycrictl.base.units import quote
+from pycrictl.base.units import quote, quote_path
 from pycrictl.runtime.cri.calls.client import CriClient, for_each, method
 from pycrictl.runtime.cri.lists import lookup
 from pycrictl.runtime.cri.lists.lookup import Kind, ObjectRef
@@ -124,7 +124,7 @@ def remove_logs(log_path: str) -> tuple[str, ...]:
     if not log_path:
         return ()
     if not path.is_absolute() or ".." in path.parts or not path.name or "\0" in log_path:
-        return (f"the log path {quote(log_path, 4096)} is not safe to delete; left alone",)
+        return (f"the log path {quote_path(log_path)} is not safe to delete; left alone",)
     try:
         here = noderoot.locate(str(path.parent), follow=False)
         folder = os.open(here, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -152,7 +152,7 @@ def remove_logs(log_path: str) -> tuple[str, ...]:
 
 def _failure(path: str, error: OSError) -> str:
     reason = reason_of(error)
-    return f"the log file {quote(path, 4096)} could not be deleted: {reason}"
+    return f"the log file {quote_path(path)} could not be deleted: {reason}"
 
 
 def remove(

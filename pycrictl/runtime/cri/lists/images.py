@@ -21,7 +21,7 @@ from pycrictl.base.errors import (
     UsageError,
 )
 from pycrictl.base.foreign import parsed, text
-from pycrictl.base.units import quote
+from pycrictl.base.units import DIGEST_PREFIX, quote
 from pycrictl.runtime.cri.calls.client import CriClient, for_each
 from pycrictl.runtime.cri.calls.redact import quote_reference
 from pycrictl.runtime.cri.lists import lookup, queries
@@ -30,7 +30,6 @@ from pycrictl.runtime.cri.lists.lookup import IMAGES_HINT
 UNNAMED: Final = "<none>"
 """The placeholder of runtimes and tables for a missing repository or tag."""
 
-DIGEST_PREFIX: Final = "sha256:"
 MIN_ID_CHARS: Final = 4
 """Shorter words are always taken as names, never as the beginning of an ID."""
 
