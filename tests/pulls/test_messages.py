@@ -61,8 +61,8 @@ def test_tolerated(
     reader = MessageReader({})
     pull = reader.receive_message(message)
     assert pull is not None
-    (one,) = pull.layers
-    assert (pull.image, one.name, one.progress, one.total) == (image, layer, progress, total)
+    (part,) = pull.layers
+    assert (pull.image, part.name, part.progress, part.total) == (image, layer, progress, total)
     assert pull.error == error
     assert reader.first_bad is None
 
@@ -230,20 +230,20 @@ def test_chunks_may_end_anywhere(expected: list[PullState], data: st.DataObject)
     edges = [0, *cuts, len(stream)]
     reader = MessageReader({})
     chunks = [stream[start:end] for start, end in pairwise(edges)]
-    found = [pull for chunk in chunks for pull in reader.receive_data(chunk)]
-    assert [*found, *reader.receive_eof()] == expected
+    pulls = [pull for chunk in chunks for pull in reader.receive_data(chunk)]
+    assert [*pulls, *reader.receive_eof()] == expected
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 10_000])
 def test_a_line_over_the_limit_hides_no_other(size: int) -> None:
     stream = b'{"progress":1}\n' + b"x" * 5000 + b'\n{"progress":2}\n' + b"y" * 5000
     reader = MessageReader({}, max_message_bytes=100)
-    found: list[PullState] = []
+    pulls: list[PullState] = []
     for start in range(0, len(stream), size):
-        found += reader.receive_data(stream[start : start + size])
+        pulls += reader.receive_data(stream[start : start + size])
         assert len(reader._line) <= 100
-    found += reader.receive_eof()
-    assert [pull.layers[0].progress for pull in found] == [1, 2]
+    pulls += reader.receive_eof()
+    assert [pull.layers[0].progress for pull in pulls] == [1, 2]
     assert reader.first_bad is not None
     assert reader.first_bad.startswith('longer than 100 bytes: "xxx')
 

@@ -15,7 +15,7 @@ NO, MAYBE, YES = Match.NO, Match.MAYBE, Match.YES
 
 
 @pytest.mark.parametrize(
-    ("wanted", "name", "found"),
+    ("wanted", "name", "expected"),
     [
         ("busybox", "docker.io/library/busybox:latest", YES),
         ("busybox:1", "docker.io/library/busybox:1", YES),
@@ -30,25 +30,25 @@ NO, MAYBE, YES = Match.NO, Match.MAYBE, Match.YES
         ("demo", "demos", NO),
     ],
 )
-def test_names_alone(wanted: str, name: str, found: Match) -> None:
-    assert match(wanted, PullState(image=name)) is found
+def test_names_alone(wanted: str, name: str, expected: Match) -> None:
+    assert match(wanted, PullState(image=name)) is expected
 
 
 @pytest.mark.parametrize(
-    ("candidates", "found"),
+    ("candidates", "expected"),
     [(("r/a:1",), YES), (("r/a:1", "r/a:2"), MAYBE), (("r/a:2", "r/a:3"), NO)],
 )
-def test_candidates_decide(candidates: tuple[str, ...], found: Match) -> None:
-    assert match("r/a:1", PullState(image="r/a@sha256:5d5d", candidates=candidates)) is found
+def test_candidates_decide(candidates: tuple[str, ...], expected: Match) -> None:
+    assert match("r/a:1", PullState(image="r/a@sha256:5d5d", candidates=candidates)) is expected
 
 
-@pytest.mark.parametrize(("digest", "found"), [(WHOLE, YES), (OTHER, NO), ("", MAYBE)])
-def test_a_digest_decides_where_it_is_known(digest: str, found: Match) -> None:
-    assert match(f"r/a:1@{WHOLE}", PullState(image="r/a:1", digest=digest)) is found
+@pytest.mark.parametrize(("digest", "expected"), [(WHOLE, YES), (OTHER, NO), ("", MAYBE)])
+def test_a_digest_decides_where_it_is_known(digest: str, expected: Match) -> None:
+    assert match(f"r/a:1@{WHOLE}", PullState(image="r/a:1", digest=digest)) is expected
 
 
 @pytest.mark.parametrize(
-    ("failed_s", "pull", "found"),
+    ("failed_s", "pull", "expected"),
     [
         (60.0, PullState(image="r/a@sha256:5d5d", began_s=50.0), NO),
         (60.0, PullState(image="r/a@sha256:5d5d", began_s=70.0), MAYBE),  # the next attempt
@@ -57,9 +57,9 @@ def test_a_digest_decides_where_it_is_known(digest: str, found: Match) -> None:
     ],
 )
 def test_what_the_kubelet_said_after_the_pull_had_begun_wins(
-    failed_s: float, pull: PullState, found: Match
+    failed_s: float, pull: PullState, expected: Match
 ) -> None:
-    assert match("r/a:1", pull, failed_s=failed_s) is found
+    assert match("r/a:1", pull, failed_s=failed_s) is expected
 
 
 # References

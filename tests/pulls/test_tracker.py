@@ -37,7 +37,7 @@ def downloading(progress: int, *, image: str = "a", layer: str = "l") -> Report:
     return Report(image, layer, progress * MIB, 100 * MIB, phase="downloading")
 
 
-def look(tracker: Tracker, now: float, *reports: Report) -> View:
+def view_of(tracker: Tracker, now: float, *reports: Report) -> View:
     for report in reports:
         tracker.tell(report, now=now)
     return tracker.view(now)
@@ -45,38 +45,38 @@ def look(tracker: Tracker, now: float, *reports: Report) -> View:
 
 def test_the_share_is_that_of_the_time_that_it_takes() -> None:
     tracker = Tracker()
-    totals = look(tracker, 0.0, downloading(50)).sums
+    totals = view_of(tracker, 0.0, downloading(50)).sums
     assert totals.percent == 33  # assumed: 2.5 of 5 s to download, then 2.5 s to unpack
     assert (totals.extracted, totals.extracted_total) == (0, int(100 * MIB * UNPACKED_RATIO))
     assert totals.is_estimated
-    totals = look(tracker, 1.0, extracting(0)).sums
+    totals = view_of(tracker, 1.0, extracting(0)).sums
     assert totals.percent == 33  # 2 s have passed, 4 s remain: it never falls
     assert (totals.extracted, totals.extracted_total) == (0, 400 * MIB)
     assert not totals.is_estimated
     # 100 MiB at 25 MiB/s, and half of 400 MiB at the assumed 100 MiB/s.
-    assert look(tracker, 2.0, extracting(200)).sums.percent == 75
-    assert look(tracker, 3.0, extracting(400)).sums.percent == 99
+    assert view_of(tracker, 2.0, extracting(200)).sums.percent == 75
+    assert view_of(tracker, 3.0, extracting(400)).sums.percent == 99
     done = extracting(400)._replace(phase="done")
-    assert look(tracker, 4.0, done).sums.percent == 100
+    assert view_of(tracker, 4.0, done).sums.percent == 100
 
 
 def test_a_time_that_would_be_wrong_is_not_said() -> None:
     tracker = Tracker()
     for second in range(5):
-        totals = look(tracker, second, downloading(25 * second)).sums
+        totals = view_of(tracker, second, downloading(25 * second)).sums
     assert totals.eta_s is None  # all is downloaded, but the unpacked size is unknown
     assert totals.unpacking == "unpacking, 0 of 1 layer"
-    totals = look(tracker, 9.0, extracting(400)._replace(phase="done")).sums
+    totals = view_of(tracker, 9.0, extracting(400)._replace(phase="done")).sums
     assert totals.unpacking == ""
 
 
 def test_the_speed_of_unpacking_is_that_of_the_time_in_which_something_is_unpacked() -> None:
     tracker = Tracker()
     for second in range(3):
-        look(tracker, float(second), extracting(second * 200, layer="first"))
+        view_of(tracker, float(second), extracting(second * 200, layer="first"))
     done = extracting(400, layer="first")._replace(phase="done")
     for second in range(3, 12):
-        view = look(tracker, float(second), done, downloading((second - 3) * 10, layer="second"))
+        view = view_of(tracker, float(second), done, downloading((second - 3) * 10, layer="second"))
     assert view.sums.rate == pytest.approx(10 * MIB)
     assert view.sums.eta_s == pytest.approx(2 + 400 / 200)
 
@@ -86,9 +86,11 @@ def test_a_small_layer_tells_nothing_of_the_speed_of_unpacking() -> None:
     tracker = Tracker()
     for second in range(10):
         small = Report("b", str(second), MIB, MIB, phase="extracting", extracted_total=MIB)
-        look(tracker, second, small, downloading(second * 10))
-        look(tracker, second + 0.5, small._replace(extracted=MIB), downloading(second * 10))
-        view = look(tracker, second + 0.9, small._replace(phase="done"), downloading(second * 10))
+        view_of(tracker, second, small, downloading(second * 10))
+        view_of(tracker, second + 0.5, small._replace(extracted=MIB), downloading(second * 10))
+        view = view_of(
+            tracker, second + 0.9, small._replace(phase="done"), downloading(second * 10)
+        )
     # 10 MiB at 10 MiB/s, and then 250 MiB, as is assumed, at the assumed 100 MiB/s.
     assert view.pulls["a"].sums.eta_s == pytest.approx(1 + 2.5, abs=1.5)
 
@@ -108,7 +110,7 @@ def test_what_another_pull_brings_counts_for_the_time_left() -> None:
     """Image b waits for a layer that image a's pull downloads; the reports of b lag behind."""
     tracker = Tracker()
     for second in range(6):
-        view = look(
+        view = view_of(
             tracker,
             float(second),
             Report("a", "shared", second * 10 * MIB, 100 * MIB),
@@ -159,21 +161,21 @@ def test_a_rate_that_is_measured_anew() -> None:
     """After one of three pulls has ended, the overall rate no longer includes its bytes."""
     tracker = Tracker()
 
-    def look(second: float, *images: str) -> View:
+    def view_of(second: float, *images: str) -> View:
         for image in images:
             tracker.tell(Report(image, image, int(second * MIB), 100 * MIB), now=second)
         return tracker.view(second)
 
     for second in range(6):
-        view = look(second, "a", "b", "c")
+        view = view_of(second, "a", "b", "c")
     assert view.sums.rate == 3 * MIB
     tracker.forget("c")
     tracker.measure_anew()
     view = tracker.view(5.0)
     assert (view.sums.rate, view.pulls["a"].sums.rate) == (None, MIB)
-    look(6.0, "a", "b")
-    assert look(7.0, "a", "b").sums.rate == 2 * MIB
-    assert look(7.0).sums.eta_s is None  # unknown for three seconds, as at the start
+    view_of(6.0, "a", "b")
+    assert view_of(7.0, "a", "b").sums.rate == 2 * MIB
+    assert view_of(7.0).sums.eta_s is None  # unknown for three seconds, as at the start
     tracker.forget("b")
     assert tracker.view(7.0).sums.rate == MIB
 
@@ -189,7 +191,7 @@ def stepped(kib_per_s: int, count: int, size_mib: int) -> Iterator[tuple[float, 
     got, shown, moved = [0.0] * count, [0] * count, [0.0] * count
     size, now = size_mib * MIB, 0.0
     while open_ := [n for n in range(count) if got[n] < size][:3]:
-        left_s = sum(size - one for one in got) / (kib_per_s * 1024)
+        left_s = sum(size - progress for progress in got) / (kib_per_s * 1024)
         layers = tuple(
             LayerState(
                 name=f"l{n}",
@@ -288,7 +290,7 @@ def test_progress_never_goes_backwards_and_ends_at_100(
     history: list[tuple[float, list[Report]]],
 ) -> None:
     tracker = Tracker()
-    views = [look(tracker, now, *reports) for now, reports in history]
+    views = [view_of(tracker, now, *reports) for now, reports in history]
     for before, after in itertools.pairwise(views):
         assert before.sums.percent is not None
         assert after.sums.percent is not None
@@ -314,14 +316,14 @@ def test_a_pull_that_hangs_has_no_rate_and_no_end() -> None:
     tracker = Tracker()
     for second in range(6):
         report = Report("a", "l", 10 * (second + 1) * MIB, 100 * MIB)
-        totals = look(tracker, second, report).sums
+        totals = view_of(tracker, second, report).sums
     assert totals.rate == pytest.approx(10 * MIB)
     assert totals.eta_s is not None
-    totals = look(tracker, 5 + STALLED_S - 0.1).sums
+    totals = view_of(tracker, 5 + STALLED_S - 0.1).sums
     assert not totals.stalled_s
-    totals = look(tracker, 5 + STALLED_S).sums
+    totals = view_of(tracker, 5 + STALLED_S).sums
     assert (totals.stalled_s, totals.rate, totals.eta_s) == (STALLED_S, 0.0, None)
-    totals = look(tracker, 60.0, extracting(0, layer="other")).sums
+    totals = view_of(tracker, 60.0, extracting(0, layer="other")).sums
     assert totals.stalled_s == 0.0
 
 
@@ -344,7 +346,7 @@ def test_before_a_rate_was_measured_that_since_the_beginning_counts() -> None:
 @given(share=st.floats(0, 1), numbers=st.lists(st.integers(0, 2**53), min_size=4, max_size=4))
 def test_sums_that_are_handed_on_are_the_same(share: float, numbers: list[int]) -> None:
     progress, total, extracted, count = numbers
-    one = Sums(
+    sums = Sums(
         progress=progress,
         total=total,
         done=count,
@@ -355,16 +357,16 @@ def test_sums_that_are_handed_on_are_the_same(share: float, numbers: list[int]) 
         share=share,
         stalled_s=11.5,
     )
-    found = sums_in(json.loads(json.dumps(sums_json(one))))
-    assert found is not None
-    assert found.percent == one.percent
-    assert replace(found, share=share) == one
+    read = sums_in(json.loads(json.dumps(sums_json(sums))))
+    assert read is not None
+    assert read.percent == sums.percent
+    assert replace(read, share=share) == sums
 
 
 @pytest.mark.parametrize("wrong", [None, [], {"progress": "5"}, {"share": float("nan")}])
 def test_sums_that_are_none(wrong: object) -> None:
-    found = sums_in(wrong)
-    assert found is None or (found.progress, found.share) == (0, None)
+    read = sums_in(wrong)
+    assert read is None or (read.progress, read.share) == (0, None)
 
 
 # Views
@@ -470,11 +472,11 @@ def test_changed() -> None:
 
 def test_what_has_all_its_bytes_does_not_download_again() -> None:
     tracker = Tracker()
-    found = []
+    phases = []
     for phase in ("downloading", "waiting", "downloading", "extracting", "downloading"):
         tracker.tell(Report("a", "l", 100, 100, phase=phase), now=0.0)
-        found.append(str(only(tracker.view(0.0)).phase))
-    assert found == ["downloading", "waiting", "waiting", "extracting", "extracting"]
+        phases.append(str(only(tracker.view(0.0)).phase))
+    assert phases == ["downloading", "waiting", "waiting", "extracting", "extracting"]
     tracker.tell(Report("a", "l", 10, 100, phase="downloading"), now=1.0)
     assert only(tracker.view(1.0)).phase is Phase.DOWNLOADING  # it is downloaded again
 

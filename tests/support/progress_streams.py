@@ -21,9 +21,9 @@ WEB, DB = pod("web"), pod("db")
 def sandboxes(request: Any, context: Any) -> cri_pb2.ListPodSandboxResponse:
     """Filter by a prefix of the ID, as containerd does."""
     pods = [
-        cri_pb2.PodSandbox(id=one.id, metadata=one.config.metadata)
-        for one in (WEB, DB)
-        if one.id.startswith(request.filter.id)
+        cri_pb2.PodSandbox(id=sandbox.id, metadata=sandbox.config.metadata)
+        for sandbox in (WEB, DB)
+        if sandbox.id.startswith(request.filter.id)
     ]
     return cri_pb2.ListPodSandboxResponse(items=pods)
 
@@ -35,7 +35,7 @@ def ask(proxy: Program, pod_id: str = "", container_id: str = "") -> str:
 
 
 def read(url: str) -> list[PullState]:
-    found: list[PullState] = []
+    pulls: list[PullState] = []
     reader = MessageReader({})
-    asyncio.run(follow(url, reader, on_pull=found.append, on_note=pytest.fail, timeout_s=60))
-    return found
+    asyncio.run(follow(url, reader, on_pull=pulls.append, on_note=pytest.fail, timeout_s=60))
+    return pulls

@@ -4,8 +4,8 @@ The way of a byte count, from a runtime to a reader, goes down and never back. A
 forms:
 
 1. *What a runtime says.* containerd grows a file in its content store; ``content_watcher``
-   polls the leases that running pulls hold, unfinished blobs and snapshots. CRI-O has no API for
-   this; ``crio.watcher`` reads the files that its process has open.
+   polls the leases that running pulls hold, unfinished blobs (``Ingest``) and snapshots. CRI-O has
+   no API for this; ``crio.watcher`` reads the files that its process has open.
 2. *A source's own layer*, with what only this source needs: ``Layer`` (``layers``) or
    ``FileLayer`` (``crio.files``). ``pull_names`` finds the image and the pod, ``failures`` the
    reason of a failure.

@@ -100,6 +100,15 @@ def test_whole_images_and_no_invented_number(fake: FakeServer, start: Start) -> 
         ]
 
 
+def test_an_idle_node_says_so_at_once(fake: FakeServer, start: Start) -> None:
+    """Readers need not wait for the end of the stream, which takes two seconds."""
+    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
+    url, heard = ask(start(), WEB.id), list[PullState]()
+    reader = MessageReader({})
+    asyncio.run(follow(url, reader, on_pull=heard.append, on_note=pytest.fail, timeout_s=60))
+    assert heard == [PullState()]
+
+
 # The reports of a stream; a real queue fills the book, as in the proxy
 
 

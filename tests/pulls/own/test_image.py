@@ -113,10 +113,10 @@ def test_a_pull_without_layers_is_named_and_waits(fake: FakeContainerd, answered
     assert image_ref == f"ref of {REFERENCE}"
     assert sink.is_closed
     assert (sink.notes, sink.ended) == ([], [])
-    awaited = [one for view in sink.views for one in view.awaited]
-    assert {one.image for one in awaited} == {"https://[redacted]@registry.example/app:1"}
-    assert [one.is_begun for one in awaited[:6]] == [False, False, True, True, True, True]
-    assert len({one.began_s for one in awaited}) == 1
+    awaited = [pull for view in sink.views for pull in view.awaited]
+    assert {pull.image for pull in awaited} == {"https://[redacted]@registry.example/app:1"}
+    assert [pull.is_begun for pull in awaited[:6]] == [False, False, True, True, True, True]
+    assert len({pull.began_s for pull in awaited}) == 1
     assert 0.3 <= sink.views[0].wall_s - awaited[0].began_s < WAIT_S
 
 

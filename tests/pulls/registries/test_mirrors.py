@@ -27,7 +27,7 @@ URL = "https://a.test"
 
 
 def urls(known: RegistryAccess) -> list[str]:
-    return [one.url() for one in known.endpoints(parse("a.test/x"))]
+    return [endpoint.url() for endpoint in known.endpoints(parse("a.test/x"))]
 
 
 def test_a_containerd(tmp_path: Path) -> None:
@@ -51,9 +51,9 @@ def test_a_crio(tmp_path: Path) -> None:
     with Listener(path, "crio", f"--registries-conf={conf}", environ=environ) as listener:
         known = access_of(f"unix://{path}", "cri-o", "1.36.0")
         same = crio_access(listener.pid, "")
-    for one in (known, same):
-        assert (urls(one), one.doubt) == (["https://b.test"], "")
-        assert one.proxy_of(URL) == "http://p:1"
+    for registries in (known, same):
+        assert (urls(registries), registries.doubt) == (["https://b.test"], "")
+        assert registries.proxy_of(URL) == "http://p:1"
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_the_authorities_that_a_go_program_trusts(
     monkeypatch.setattr(mirrors, "_BUNDLES", ("/none.pem", "/one.pem", "/two.pem"))
     for name in ("one.pem", "two.pem"):
         (tmp_path / name).touch()
-    found = bundle_of(environ, lambda path: f"{tmp_path}{path}")
-    assert found == (f"{tmp_path}/{expected}" if expected else "")
+    bundle = bundle_of(environ, lambda path: f"{tmp_path}{path}")
+    assert bundle == (f"{tmp_path}/{expected}" if expected else "")
 
 
 # HTTP proxies, as Go's programs choose them, and the servers of registries
@@ -175,14 +175,14 @@ def hosts(folder: Path, name: str, text: str = HOSTS) -> str:
     return f'config_path = "{folder}/certs.d"'
 
 
-def urls_of(found: list[Endpoint]) -> list[str]:
-    return [one.url() for one in found]
+def urls_of(endpoints: list[Endpoint]) -> list[str]:
+    return [endpoint.url() for endpoint in endpoints]
 
 
 def test_hosts_come_in_their_order_and_the_registry_last(tmp_path: Path) -> None:
-    found = access(tmp_path, hosts(tmp_path, "docker.io")).endpoints(parse("busybox"))
+    servers = access(tmp_path, hosts(tmp_path, "docker.io")).endpoints(parse("busybox"))
     folder, origin = tmp_path / "certs.d/docker.io", str(tmp_path / "certs.d/docker.io/hosts.toml")
-    assert found[0] == Endpoint(
+    assert servers[0] == Endpoint(
         "mirror.example:5000",
         repository="library/busybox",
         is_mirror=True,
@@ -191,14 +191,14 @@ def test_hosts_come_in_their_order_and_the_registry_last(tmp_path: Path) -> None
         namespace="docker.io",
         origin=origin,
     )
-    assert [(one.url(), one.path) for one in found[1:]] == [
+    assert [(endpoint.url(), endpoint.path) for endpoint in servers[1:]] == [
         ("http://10.0.0.9", "/v2"),
         ("https://cache.example/docker.io", "/docker.io/v2"),
         ("https://odd.example/api", "/api"),
         ("https://registry-1.docker.io", "/v2"),
     ]
-    assert [one.verifies for one in found] == [True, False, True, True, True]
-    assert [one.namespace for one in found][-2:] == ["docker.io", ""]
+    assert [endpoint.verifies for endpoint in servers] == [True, False, True, True, True]
+    assert [endpoint.namespace for endpoint in servers][-2:] == ["docker.io", ""]
 
 
 @pytest.mark.parametrize(
@@ -212,8 +212,8 @@ def test_hosts_come_in_their_order_and_the_registry_last(tmp_path: Path) -> None
 )
 def test_the_folder_of_a_registry(tmp_path: Path, folder: str, host: str, expected: bool) -> None:
     known = access(tmp_path, hosts(tmp_path, folder, '[host."https://m"]\n'))
-    found = urls_of(known.endpoints(parse(f"{host}/a")))
-    assert found == [*(["https://m"] if expected else []), f"https://{host}"]
+    endpoints = urls_of(known.endpoints(parse(f"{host}/a")))
+    assert endpoints == [*(["https://m"] if expected else []), f"https://{host}"]
 
 
 def test_without_hosts_toml_a_folder_has_certificates(tmp_path: Path) -> None:
@@ -263,9 +263,11 @@ insecure_skip_verify = true
     ],
 )
 def test_mirrors(tmp_path: Path, reference: str, expected: list[tuple[str, str]]) -> None:
-    found = access(tmp_path, MIRRORS).endpoints(parse(reference))
-    assert [(one.url(), one.path) for one in found] == expected
-    assert {one.origin for one in found if one.is_mirror} == {str(tmp_path / "config.toml")}
+    endpoints = access(tmp_path, MIRRORS).endpoints(parse(reference))
+    assert [(endpoint.url(), endpoint.path) for endpoint in endpoints] == expected
+    assert {endpoint.origin for endpoint in endpoints if endpoint.is_mirror} == {
+        str(tmp_path / "config.toml")
+    }
 
 
 def test_the_settings_of_a_mirror(tmp_path: Path) -> None:
@@ -349,7 +351,7 @@ def servers(access: CrioAccess, reference: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("reference", "found"),
+    ("reference", "expected"),
     [
         (
             f"a.test/team/x{DIGEST}",
@@ -370,9 +372,9 @@ def servers(access: CrioAccess, reference: str) -> list[str]:
         (f"r.wild.test/x{DIGEST}", ["https://w.test x", "https://r.wild.test x"]),
     ],
 )
-def test_the_servers_of_an_image(tmp_path: Path, reference: str, found: list[str]) -> None:
+def test_the_servers_of_an_image(tmp_path: Path, reference: str, expected: list[str]) -> None:
     write(tmp_path, "/etc/containers/registries.conf", REGISTRIES_CONF)
-    assert servers(CrioAccess({}, {}, str(tmp_path)), reference) == found
+    assert servers(CrioAccess({}, {}, str(tmp_path)), reference) == expected
 
 
 def test_what_a_table_says_of_its_server(tmp_path: Path) -> None:

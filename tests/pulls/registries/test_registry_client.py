@@ -48,8 +48,8 @@ def question(server: FakeRegistry, credentials: Credentials | None = None) -> Ma
     return ManifestRequest(f"{server.host}/b:1", credentials, timeout_s=BUSY_S)
 
 
-def sizes(found: Manifest | None) -> list[int]:
-    return [] if found is None else [layer.size_bytes for layer in found.layers]
+def sizes(manifest: Manifest | None) -> list[int]:
+    return [] if manifest is None else [layer.size_bytes for layer in manifest.layers]
 
 
 def test_an_anonymous_pull(server: FakeRegistry) -> None:
@@ -144,12 +144,12 @@ def test_an_answer_that_comes_late_is_dropped() -> None:
         answer.wait()
         return question
 
-    found = Answers(["a"], late, timeout_s=0.0)
+    answers = Answers(["a"], late, timeout_s=0.0)
     assert asked.wait()
-    assert found.are_complete
+    assert answers.are_complete
     answer.set()
     wait_until(lambda: not any(thread.name == "manifest" for thread in threading.enumerate()))
-    assert found.known == {}
+    assert answers.known == {}
 
 
 INSECURE = '[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n'
@@ -177,8 +177,8 @@ def test_a_mirror_is_asked_first_and_without_the_credentials_of_the_pull(
 ) -> None:
     mirror = f'[[registry.mirror]]\nlocation = "{server.host}"\ninsecure = true'
     root = files(tmp_path, f'[[registry]]\nlocation = "registry.test"\n{mirror}')
-    found = ask(crio("registry.test/b:1", root, ME))
-    assert sizes(found) == [1000]
+    manifest = ask(crio("registry.test/b:1", root, ME))
+    assert sizes(manifest) == [1000]
     assert [request[:3] for request in server.requests] == [("GET", "/v2/b/manifests/1", "")]
 
 

@@ -109,27 +109,27 @@ def test_present_layers(watch: Watch, fake: FakeContainerd) -> None:
 
 def test_a_shared_layer_is_followed_under_both_images(watch: Watch, fake: FakeContainerd) -> None:
     """The second lease never holds what the first one fetches."""
-    one, two = Made(fake, "one", ["base", "a"]), Made(fake, "two", ["base", "b"])
-    one.begin("lease-1")
-    two.begin("lease-2", at_s=START_S + 1)
-    one.download(0, 400)
+    first, second = Made(fake, "one", ["base", "a"]), Made(fake, "two", ["base", "b"])
+    first.begin("lease-1")
+    second.begin("lease-2", at_s=START_S + 1)
+    first.download(0, 400)
     watch.poll(0.0, START_S + 2)
-    shared = [watch.items[image.shown_name, one.layers[0]] for image in (one, two)]
+    shared = [watch.items[image.shown_name, first.layers[0]] for image in (first, second)]
     assert [(item.phase, item.progress) for item in shared] == [(Phase.DOWNLOADING, 400)] * 2
     assert watch.tracker.view(0.0).sums.total == 3000  # counted once
 
-    one.complete(0)
-    one.extract(0, 55)
+    first.complete(0)
+    first.extract(0, 55)
     watch.poll(0.3, START_S + 2.3)
-    shared = [watch.items[image.shown_name, one.layers[0]] for image in (one, two)]
+    shared = [watch.items[image.shown_name, first.layers[0]] for image in (first, second)]
     assert [(item.phase, item.extracted) for item in shared] == [(Phase.EXTRACTING, 55)] * 2
-    one.commit(0, at_s=START_S + 2.4)
-    one.complete(1)
-    one.commit(1, at_s=START_S + 2.5)
-    one.end()  # all between two polls
+    first.commit(0, at_s=START_S + 2.4)
+    first.complete(1)
+    first.commit(1, at_s=START_S + 2.5)
+    first.end()  # all between two polls
     watch.poll(0.6, START_S + 2.6)
-    assert watch.items[two.shown_name, one.layers[0]].phase is Phase.DONE
-    assert watch.endings == [(one.shown_name, "")]
+    assert watch.items[second.shown_name, first.layers[0]].phase is Phase.DONE
+    assert watch.endings == [(first.shown_name, "")]
 
 
 def test_a_pull_that_ends_before_its_second_poll(watch: Watch, fake: FakeContainerd) -> None:
@@ -155,10 +155,10 @@ def test_the_layers_wait_a_second_for_label_and_config(watch: Watch, fake: FakeC
     made.add_manifest(source=None)
     made.lease.holds.append(("ingests", f"config-{made.config}"))
     result = watch.poll(0.2, START_S + 0.4)
-    assert [one.image for one in result.active] == [""]
+    assert [pull.image for pull in result.active] == [""]
     fake.blobs[made.manifest].labels["containerd.io/distribution.source.host"] = "app"
     result = watch.poll(0.4, START_S + 0.6)
-    assert [one.image for one in result.active] == [made.shown_name]
+    assert [pull.image for pull in result.active] == [made.shown_name]
     assert not watch.items
     watch.poll(1.3, START_S + 1.5)
     assert [item.phase for item in watch.layers(made.shown_name)] == [Phase.WAITING]
@@ -171,11 +171,11 @@ def test_an_announced_pull_gets_its_own_name(watch: Watch, fake: FakeContainerd)
     foreign.begin("foreign", at_s=START_S + 0.1)
     own.begin("own", at_s=START_S + 0.2)
     result = watch.poll(0.0, START_S + 1)
-    assert [one.image for one in result.active] == ["", "host:5000/app:1"]
+    assert [pull.image for pull in result.active] == ["", "host:5000/app:1"]
     assert expected.lease_id == "own"
     watch.watcher.forget(expected)
     result = watch.poll(0.2, START_S + 1.2)
-    assert [one.image for one in result.active] == [foreign.shown_name, "host:5000/app:1"]
+    assert [pull.image for pull in result.active] == [foreign.shown_name, "host:5000/app:1"]
     assert {image for image, _ in watch.items} == {foreign.shown_name, "host:5000/app:1"}
 
 
@@ -199,7 +199,7 @@ def test_what_is_not_among_the_images_at_the_end_is_not_done(
     reason = "all layers were fetched, but the runtime made no image from them"
     assert watch.endings == [(made.shown_name, reason)]
     assert watch.error(made.shown_name) == reason
-    failed = [one for one in watch.items.values() if one.phase is Phase.FAILED]
+    failed = [layer for layer in watch.items.values() if layer.phase is Phase.FAILED]
     assert len(failed) == 1 + is_artifact
     assert watch.tracker.view(0.6).sums.percent != 100
 
@@ -338,7 +338,7 @@ def test_a_failed_poll_loses_nothing(watch: Watch, fake: FakeContainerd, method:
     fake.failures.clear()
     watch.poll(2.0, START_S + 3)
     assert watch.endings == [(gone.shown_name, "")]
-    assert [one.image for one in watch.results[-1].active] == [stays.shown_name]
+    assert [pull.image for pull in watch.results[-1].active] == [stays.shown_name]
     assert watch.layers(stays.shown_name)[0].extracted == 9
 
 
@@ -352,7 +352,7 @@ def test_garbage_in_a_lease_is_no_pull(watch: Watch, fake: FakeContainerd) -> No
     lease.holds.append(("snapshots/", ""))
     fake.ingests["no digest"] = Ingest(1, 2, START_S)
     result = watch.poll(0.0, START_S + 1)
-    assert [one.image for one in result.active] == [""]
+    assert [pull.image for pull in result.active] == [""]
     reads = fake.calls["read"]
     watch.poll(0.3, START_S + 1.3)
     assert fake.calls["read"] == reads  # each was read once
@@ -380,10 +380,12 @@ def pods_of_tags(*tags: str) -> list[Pod]:
 
 def of_image(watch: Watch, tag: str) -> dict[Match, list[str]]:
     """Return the first layers of the running pulls, by whether they are of this tag."""
-    found: dict[Match, list[str]] = {}
+    answers: dict[Match, list[str]] = {}
     for pull in watch.tracker.pulls.values():
-        found.setdefault(match(f"localhost:5000/pair:{tag}", pull), []).append(pull.layers[0].name)
-    return found
+        answers.setdefault(match(f"localhost:5000/pair:{tag}", pull), []).append(
+            pull.layers[0].name
+        )
+    return answers
 
 
 def test_a_second_tag_is_another_pull(watch: Watch, fake: FakeContainerd) -> None:
@@ -404,15 +406,17 @@ def test_two_tags_at_once_are_told_apart_by_their_registry_or_not_at_all(
     watch: Watch, fake: FakeContainerd, is_reachable: bool
 ) -> None:
     made = {tag: of_tag(fake, tag) for tag in ("v1", "v2")}
-    tags = {f"localhost:5000/pair:{tag}": one.manifest for tag, one in made.items()}
+    tags = {f"localhost:5000/pair:{tag}": image.manifest for tag, image in made.items()}
     watch.watcher.owners = ImageOwners(lambda: pods_of_tags("v1", "v2", "nosuch"))
     watch.watcher.find_digest = lambda name: tags.get(name, "") if is_reachable else None
-    for tag, one in made.items():
-        begin(one, f"lease-{tag}")
+    for tag, image in made.items():
+        begin(image, f"lease-{tag}")
     watch.poll(0.0, START_S + 1)
-    wait_until(lambda: all(not one.name.startswith("manifest") for one in threading.enumerate()))
+    wait_until(
+        lambda: all(not thread.name.startswith("manifest") for thread in threading.enumerate())
+    )
     watch.poll(0.3, START_S + 1.3)
-    layers = {tag: one.layers for tag, one in made.items()}
+    layers = {tag: image.layers for tag, image in made.items()}
     if is_reachable:
         assert of_image(watch, "v1") == {Match.YES: layers["v1"], Match.NO: layers["v2"]}
         assert of_image(watch, "v2") == {Match.YES: layers["v2"], Match.NO: layers["v1"]}

@@ -156,8 +156,8 @@ def test_the_name_that_waiting_pods_use(
             *(pod("abc"[number], image) for number, image in enumerate(waiting)),
         ]
     )
-    found = owners.candidates([digest], [f"{HOST}/shop/web"], images)
-    sure = found[0] if len(found) == 1 else ""
+    candidates = owners.candidates([digest], [f"{HOST}/shop/web"], images)
+    sure = candidates[0] if len(candidates) == 1 else ""
     assert sure == (waiting[name] if isinstance(name, int) else name)
     assert PullState(pods=owners.pods_of(sure)).pod == pods
 

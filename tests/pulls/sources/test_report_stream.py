@@ -58,8 +58,8 @@ class Watcher:
         self.notes: list[str] = []
 
     async def follow(self, url: str) -> None:
-        take, note = self.pulls.append, self.notes.append
-        await follow(url, MessageReader({}), on_pull=take, on_note=note, timeout_s=10.0)
+        keep, note = self.pulls.append, self.notes.append
+        await follow(url, MessageReader({}), on_pull=keep, on_note=note, timeout_s=10.0)
 
     def watch(self, handler: Handler) -> Watcher:
         """Follow a server's stream to its end."""

@@ -60,7 +60,7 @@ def test_a_watch_without_end_tells_a_pulls_end_and_goes_on_with_the_rest(
         watch_runtime(watcher, Tracker(), sink, Pace(INTERVAL_S, follow=True), causes=None)
     assert sink.ended == [old.shown_name]
     last = sink.views[sink.ended_after - 1]
-    assert [one.phase for one in last.pulls[old.shown_name].layers] == [Phase.FAILED]
+    assert [layer.phase for layer in last.pulls[old.shown_name].layers] == [Phase.FAILED]
     after = sink.views[sink.ended_after :]
     assert [names(view) for view in after] == [{new.shown_name}] * len(after)
     assert after[-1].sums.count == 1
@@ -196,8 +196,8 @@ RUNNING = PullState(image="a/one", pods=("default/batch",), sums=SUMS)
 
 
 def test_what_a_proxy_says_of_a_pod() -> None:
-    found = from_proxy(STATUS, "default/web")
-    assert found.own == {
+    pulls = from_proxy(STATUS, "default/web")
+    assert pulls.own == {
         "a/two": PullState(
             image="a/two",
             pods=("default/web",),
@@ -208,12 +208,12 @@ def test_what_a_proxy_says_of_a_pod() -> None:
         ),
         "a/one": replace(RUNNING, pods=("default/web",)),
     }
-    assert found.failed == {"a/bad": "denied"}
+    assert pulls.failed == {"a/bad": "denied"}
 
 
 def test_pulls_of_other_pods_and_what_was_seen_elsewhere() -> None:
     unknown = {"pull": 3, "image": "a/three", "pod": None, "sums": sums_json(SUMS)}
     seen = {"a/four": PullState(image="a/four")}
-    found = from_proxy({**STATUS, "running": [unknown]}, "default/new", seen)
-    assert list(found.node) == ["a/three", "a/two", "a/four"]
-    assert not found.own
+    pulls = from_proxy({**STATUS, "running": [unknown]}, "default/new", seen)
+    assert list(pulls.node) == ["a/three", "a/two", "a/four"]
+    assert not pulls.own

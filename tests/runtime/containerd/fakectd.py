@@ -108,8 +108,8 @@ class FakeContainerd:
 
     def list_leases(self, _: Message, __: grpc.ServicerContext) -> Message:
         answer = leases_pb2.ListResponse()
-        for key, one in list(self.leases.items()):
-            answer.leases.add(id=key, created_at=stamp(one.created_s), labels=one.labels)
+        for key, lease in list(self.leases.items()):
+            answer.leases.add(id=key, created_at=stamp(lease.created_s), labels=lease.labels)
         return answer
 
     def list_resources(
@@ -123,19 +123,21 @@ class FakeContainerd:
 
     def list_statuses(self, _: Message, __: grpc.ServicerContext) -> Message:
         answer = content_pb2.ListStatusesResponse()
-        for ref, one in list(self.ingests.items()):
-            updated_at = stamp(one.updated_s)
-            answer.statuses.add(ref=ref, offset=one.offset, total=one.total, updated_at=updated_at)
+        for ref, ingest in list(self.ingests.items()):
+            updated_at = stamp(ingest.updated_s)
+            answer.statuses.add(
+                ref=ref, offset=ingest.offset, total=ingest.total, updated_at=updated_at
+            )
         return answer
 
     def list_content(
         self, request: content_pb2.ListContentRequest, _: grpc.ServicerContext
     ) -> Iterator[Message]:
         answer = content_pb2.ListContentResponse()
-        for digest, one in list(self.blobs.items()):
+        for digest, blob in list(self.blobs.items()):
             if f"digest=={digest}" in request.filters or not request.filters:
-                at = stamp(one.created_s)
-                answer.info.add(digest=digest, size=one.size, created_at=at, labels=one.labels)
+                at = stamp(blob.created_s)
+                answer.info.add(digest=digest, size=blob.size, created_at=at, labels=blob.labels)
         yield answer
 
     def read(
@@ -156,10 +158,10 @@ class FakeContainerd:
     ) -> Iterator[Message]:
         self._require_snapshotter(request.snapshotter, context)
         answer = snapshots_pb2.ListSnapshotsResponse()
-        for name, one in list(self.snapshots.items()):
+        for name, snapshot in list(self.snapshots.items()):
             if f"name=={name}" in request.filters or not request.filters:
-                kind, at = snapshots_pb2.Kind.Value(one.kind), stamp(one.created_s)
-                answer.info.add(name=name, kind=kind, created_at=at, labels=one.labels)
+                kind, at = snapshots_pb2.Kind.Value(snapshot.kind), stamp(snapshot.created_s)
+                answer.info.add(name=name, kind=kind, created_at=at, labels=snapshot.labels)
         yield answer
 
     def usage(
@@ -264,7 +266,7 @@ class Replay:
         if value is None:
             del table[key]
         elif what == "lease":
-            holds = [tuple(one.split(" ", 1)) for one in value["holds"]]
+            holds = [tuple(resource.split(" ", 1)) for resource in value["holds"]]
             table[key] = Lease(datetime.fromisoformat(value["created"]).timestamp(), holds)
         elif what == "ingest":
             table[key] = Ingest(value["offset"], value["total"], wall_s)

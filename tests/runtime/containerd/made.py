@@ -74,14 +74,14 @@ class Made:
         key = f"extract-1-abcd {self.chain_ids[number]}"
         self.fake.snapshots.pop(key, None)
         held = ("snapshots/overlayfs", key)
-        self.lease.holds = [one for one in self.lease.holds if one != held]
+        self.lease.holds = [resource for resource in self.lease.holds if resource != held]
         self.fake.snapshots[self.chain_ids[number]] = Snapshot("COMMITTED", at_s)
         self.lease.holds.append(("snapshots/overlayfs", self.chain_ids[number]))
 
     def end(self) -> None:
         """Create the image and delete the lease."""
         self.fake.images[f"host/{self.name}:1"] = self.manifest
-        for key in [key for key, one in self.fake.leases.items() if one is self.lease]:
+        for key in [key for key, lease in self.fake.leases.items() if lease is self.lease]:
             del self.fake.leases[key]
 
     @property

@@ -168,7 +168,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def found(path: Path) -> tuple[int, str]:
+def settings_in(path: Path) -> tuple[int, str]:
     settings = read_settings(path)
     return settings.max_concurrent_downloads, settings.snapshotter
 
@@ -188,7 +188,7 @@ def found(path: Path) -> tuple[int, str]:
     ],
 )
 def test_versions_and_defaults(tmp_path: Path, text: str, expected: tuple[int, str]) -> None:
-    assert found(write(tmp_path / "config.toml", text)) == expected
+    assert settings_in(write(tmp_path / "config.toml", text)) == expected
 
 
 def test_imports_are_merged_in_version_3(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_imports_are_merged_in_version_3(tmp_path: Path) -> None:
     write(tmp_path / "conf.d/a.toml", f"{section}max_concurrent_downloads = 8\nregistry = {{}}\n")
     write(tmp_path / "conf.d/b.toml", f"{section}max_concurrent_downloads = 9\n")
     write(tmp_path / "conf.d/c.conf", f"{section}max_concurrent_downloads = 10\n")
-    assert found(main) == (9, "stargz")
+    assert settings_in(main) == (9, "stargz")
     assert read_settings(main).registry_origin == str(tmp_path / "conf.d/a.toml")
 
 
@@ -208,14 +208,14 @@ def test_an_imported_section_replaces_the_whole_one_in_version_2(tmp_path: Path)
     main = write(
         tmp_path / "config.toml", f'imports = ["{imported}"]\n{VERSION_2}\n{CRI[:-1]}.registry]\n'
     )
-    assert found(main) == (8, "overlayfs")
+    assert settings_in(main) == (8, "overlayfs")
     assert read_settings(main).registry_origin == ""
 
 
 def test_imports_in_a_circle(tmp_path: Path) -> None:
     main = write(tmp_path / "config.toml", f'imports = ["*.toml"]\n{VERSION_2}')
     write(tmp_path / "other.toml", 'version = 2\nimports = ["config.toml", 5, ""]\n')
-    assert found(main) == (5, "native")
+    assert settings_in(main) == (5, "native")
 
 
 def run_with_arguments(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:

@@ -37,7 +37,7 @@ class Watch:
         self.items = {
             (name, layer.name): layer for name, pull in view.pulls.items() for layer in pull.layers
         }
-        moving = {key[1] for key, one in self.items.items() if one.phase is Phase.DOWNLOADING}
+        moving = {key[1] for key, layer in self.items.items() if layer.phase is Phase.DOWNLOADING}
         self.downloading.append(len(moving))
         for name, pull in view.pulls.items():
             self.shares.setdefault(name, []).append(pull.sums.share or 0.0)
@@ -49,7 +49,7 @@ class Watch:
     def phases(self, image: str, layer: str) -> list[Phase]:
         """Return the phases that a layer went through, one for each time it entered a phase."""
         return [
-            phase for phase, _ in itertools.groupby(one.phase for one in self.ways[image, layer])
+            phase for phase, _ in itertools.groupby(item.phase for item in self.ways[image, layer])
         ]
 
     def layers(self, image: str) -> list[LayerState]:
@@ -60,8 +60,8 @@ class Watch:
 
     @property
     def endings(self) -> list[tuple[str, str]]:
-        ended = [one for result in self.results for one in result.ended]
-        return [(one.image, one.error) for one in ended]
+        ended = [pull for result in self.results for pull in result.ended]
+        return [(pull.image, pull.error) for pull in ended]
 
     def until(
         self,

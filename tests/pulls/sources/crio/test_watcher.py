@@ -147,8 +147,8 @@ def test_two_pulls_at_once(crio: FakeCrio) -> None:
     crio.say("Pulling image: a.io/failed:1", ago_s=60.0)
     first = Expected(IMAGE, time.time())
     bench.watcher.expect(first)
-    one = crio.pull()
-    one.write(1, 3)
+    first_pull = crio.pull()
+    first_pull.write(1, 3)
     bench.poll()
     second = Expected(other, time.time(), Credentials("me", "secret"))
     bench.watcher.expect(second)
@@ -164,8 +164,8 @@ def test_two_pulls_at_once(crio: FakeCrio) -> None:
         None, Credentials("me", "secret"),
     ]  # fmt: skip
     assert "secret" not in repr(bench.questions)
-    assert (first.lease_id, second.lease_id) == (str(one.folder), str(two.folder))
-    one.end()
+    assert (first.lease_id, second.lease_id) == (str(first_pull.folder), str(two.folder))
+    first_pull.end()
     crio.commit(digest("a"), 10)
     crio.commit(digest("b"), 20)
     crio.commit_image("c" * 64, other)
@@ -276,7 +276,7 @@ def test_which_pulls_the_log_knows(form: str) -> None:
         ("Pulled image: b@sha256:1", calls[1]),
     ]  # fmt: skip
     lines = [JournalLine(float(at), "crio", form.format(*words)) for at, words in enumerate(said)]
-    assert [(one.reference, one.since_s) for one in pulls_in_log(lines)] == [(IMAGE, 3.0)]
+    assert [(pull.reference, pull.since_s) for pull in pulls_in_log(lines)] == [(IMAGE, 3.0)]
 
 
 # Matching files to layers, with correct sums while the match is unknown
@@ -298,20 +298,22 @@ def by_name(layers: FileLayers) -> dict[str, FileLayer]:
     return {layer.name: layer for layer in layers}
 
 
-def look(layers: FileLayers, *seen: BlobFile, there: dict[str, StoredLayer] | None = None) -> None:
+def update(
+    layers: FileLayers, *seen: BlobFile, there: dict[str, StoredLayer] | None = None
+) -> None:
     layers.update(seen, there or {}, 0.0)
 
 
 def test_who_comes_late_knows_what_is_complete() -> None:
     layers = FileLayers(manifest(a=10, b=20, c=30, d=40).layers)
-    look(layers, *files(20, 7, 40, closed=(1, 3)), there=stored(a=10, b=20))
-    found = by_name(layers)
-    assert found[digest("a")].phase is Phase.PRESENT
-    assert found["layer 2 of 4"].digest == digest("b")
-    assert found["layer 2 of 4"].phase is Phase.DONE  # its file shows that this pull fetched it
-    assert found["layer 3 of 4"].phase is Phase.DOWNLOADING
-    assert found["layer 4 of 4"].digest == digest("d")
-    assert found["layer 4 of 4"].phase is Phase.WAITING
+    update(layers, *files(20, 7, 40, closed=(1, 3)), there=stored(a=10, b=20))
+    shown = by_name(layers)
+    assert shown[digest("a")].phase is Phase.PRESENT
+    assert shown["layer 2 of 4"].digest == digest("b")
+    assert shown["layer 2 of 4"].phase is Phase.DONE  # its file shows that this pull fetched it
+    assert shown["layer 3 of 4"].phase is Phase.DOWNLOADING
+    assert shown["layer 4 of 4"].digest == digest("d")
+    assert shown["layer 4 of 4"].phase is Phase.WAITING
 
 
 @given(
@@ -345,13 +347,13 @@ def test_any_pull(sizes: list[int], seed: int) -> None:
         for number in opened:
             if now[number] == image[order[number - 1]] and dice.random() < 0.3:
                 store |= stored(**{order[number - 1]: now[number]})
-        found = {layer.name: layer.progress for layer in layers}
-        assert not before or found.keys() == before.keys()
-        assert all(found[name] >= before.get(name, 0) for name in found)
+        progress = {layer.name: layer.progress for layer in layers}
+        assert not before or progress.keys() == before.keys()
+        assert all(progress[name] >= before.get(name, 0) for name in progress)
         assert sum(layer.size_bytes for layer in layers) == sum(sizes)
         assert all(layer.progress <= layer.size_bytes for layer in layers)
-        assert sum(found.values()) == sum(there.values()) + sum(file.size_bytes for file in seen)
-        before = found
+        assert sum(progress.values()) == sum(there.values()) + sum(file.size_bytes for file in seen)
+        before = progress
     assert {layer.digest: layer.size_bytes for layer in layers} == {
         digest(name): size for name, size in image.items()
     }
@@ -386,5 +388,5 @@ def test_odd_lists(tmp_path: Path, document: object) -> None:
     put(tmp_path, "layer", document)
     put(tmp_path, "image", document)
     storage = Storage(str(tmp_path))
-    assert all(one.size_bytes == 0 for one in storage.layers().values())
+    assert all(layer.size_bytes == 0 for layer in storage.layers().values())
     assert not [image for image in storage.images() if image.id != "1"]
