@@ -93,6 +93,7 @@ LIMITER: Final = (
         "pull_limiter:set_limit",
         "Change the limit now, but only until the proxy is reloaded or restarted",
     ),
+    _new("cancel", "pull_limiter", "Drop queued pulls of an image or a pod"),
     _new(
         "history",
         "pull_limiter",

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pycrictl.base.errors import ConfigError
+from pycrictl.base.foreign import text
 from pycrictl.base.servicelog import Log
-from pycrictl.base.units import format_duration, format_moment
+from pycrictl.base.units import format_duration, format_moment, quote
 from pycrictl.node.kubelet import (
     KubeletConfig,
     find_kubelet,
@@ -52,6 +53,7 @@ class Operators:
         return {
             "status": self._status,
             "set-limit": self._set_limit,
+            "cancel": self._cancel,
             "reload": self.hand_over.reload,
             "sockets": self._sockets,
         }
@@ -80,6 +82,14 @@ class Operators:
         self._limit_origin = "pull-limiter set"
         self.log.info("limit", limit=limit, before=before)
         return {"limit": limit, "before": before}
+
+    async def _cancel(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        target = text(request.get("target"))
+        calls = self.limiter.cancel(target) if target else []
+        if not calls:
+            raise ValueError(f"no pull of {quote(target)} waits for a slot")
+        self.log.info("cancel", target=target, calls=len(calls))
+        return {"cancelled": [{"image": call.image, "pod": _pod(call)} for call in calls]}
 
     async def _sockets(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return where the proxy listens, and where its history is, which clients read there."""

@@ -103,7 +103,7 @@ REQUIRED = {
     "CONTAINER-CONFIG": "/nonexistent.yaml",
     "[LOCAL:]REMOTE": "80",
     "SRC": "web:/a",
-    "status|set|history": "status",
+    "status|set|cancel|history": "status",
 }
 
 

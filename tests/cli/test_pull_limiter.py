@@ -101,7 +101,13 @@ def path(tmp_path: Path) -> Iterator[str]:
     async def set_limit(request: Mapping[str, Any]) -> dict[str, Any]:
         return {"limit": request["limit"], "before": 2}
 
-    calls = {"status": giving(document()), "set-limit": set_limit}
+    async def cancel(request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["target"] != "a/one":
+            raise ValueError("no such pull waits")
+        calls = [{"image": "a/one\x1b", "pod": "default/w1"}, {"image": "a/one", "pod": None}]
+        return {"cancelled": calls}
+
+    calls = {"status": giving(document()), "set-limit": set_limit, "cancel": cancel}
     with serving(str(tmp_path / "a.sock"), calls) as path:
         yield path
 
@@ -132,10 +138,16 @@ def test_set(path: str) -> None:
     assert (run.code, run.stdout) == (0, "limit 2 -> 7\n")
 
 
+def test_cancel(path: str) -> None:
+    run = limiter(path, "cancel", "a/one")
+    assert (run.code, run.stdout) == (0, "given up: a/one\\x1b (default/w1)\ngiven up: a/one\n")
+    assert limiter(path, "cancel", "b").stderr == "pycrictl: no such pull waits\n"
+
+
 @pytest.mark.parametrize(
     "line",
     [
-        *("", "set", "set x", "set -1", "set " + "9" * 5000, "status 3", "stop"),
+        *("", "cancel", "set", "set x", "set -1", "set " + "9" * 5000, "status 3", "stop"),
         *("status --failed", "history --sort-by rate", "history --no-headers"),
         *("history 1", "history --since soon"),
     ],

@@ -91,8 +91,8 @@ FAULTS: Final = {
     "places begin at 0": Fault("L8", *_messages('"queue_position":1', '"queue_position":0')),
     "the error has another name": Fault(
         "L9",
-        "pulls.queue:PullQueue._refuse",
-        "lambda self, call, reason, text, now: old(self, call, reason, 'too many', now)",
+        "pulls.queue:PullQueue.refuse",
+        "lambda self, call, code, text, now: old(self, call, code, 'too many', now=now)",
     ),
 }
 

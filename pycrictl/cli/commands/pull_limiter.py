@@ -11,7 +11,7 @@ from pycrictl.base import noderoot
 from pycrictl.base.config import socket_path
 from pycrictl.base.errors import ConfigError, ConnectError, UsageError, reason_of
 from pycrictl.base.foreign import moment
-from pycrictl.base.units import quote
+from pycrictl.base.units import escape, quote
 from pycrictl.cli import list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket
 from pycrictl.cli.context import AppContext
@@ -35,7 +35,7 @@ def pull_limiter(
     Example: pycrictl pull-limiter status
     """
     problem = "no command is given" if action is None else f"there is no command {quote(action)}"
-    raise UsageError(problem, hint="status, set N or history")
+    raise UsageError(problem, hint="status, set N, cancel IMAGE|POD or history")
 
 
 def status(
@@ -77,6 +77,23 @@ def set_limit(
     app: AppContext = ctx.obj
     answer = _ask(app, admin_socket, "set-limit", limit=limit)
     app.env.stdout.write(f"limit {answer['before']} -> {answer['limit']}\n")
+
+
+def cancel(
+    ctx: typer.Context,
+    target: Annotated[str, typer.Argument(metavar="IMAGE|POD", help="The waiting pulls to drop.")],
+    admin_socket: AdminSocket = DEFAULT,
+) -> None:
+    """Drop queued pulls of an image or a pod.
+
+    kubelet retries later.
+
+    Example: pycrictl pull-limiter cancel default/training
+    """
+    app: AppContext = ctx.obj
+    for call in _ask(app, admin_socket, "cancel", target=target)["cancelled"]:
+        pod = f" ({call['pod']})" if call["pod"] else ""
+        app.env.stdout.write(escape(f"given up: {call['image']}{pod}") + "\n")
 
 
 def history(

@@ -33,11 +33,7 @@ from pycrictl.pulls.reference import canonical
 from pycrictl.pulls.registries.credentials import credentials_of
 from pycrictl.pulls.sources.pull_names import Expected
 from pycrictl.runtime.cri.calls.redact import redact_text
-from pycrictl.streams.wire.codes import (
-    OK,
-    UNAVAILABLE,
-    name_of,
-)
+from pycrictl.streams.wire.codes import ABORTED, OK, UNAVAILABLE, name_of
 
 PULL_PATH: Final = "/runtime.v1.ImageService/PullImage"
 
@@ -45,6 +41,7 @@ CLOSED: Final = Answer(
     UNAVAILABLE, "pycrictl proxy: the proxy is stopping and takes no new pulls; try again soon"
 )
 
+CANCELLED: Final = "pycrictl proxy: the waiting pull was given up by 'pycrictl pull-limiter cancel'"
 
 _ASKED: Final = "pycrictl-asked"
 """Metadata key of a forwarded call: when it arrived at the first process, in seconds of the clock
@@ -141,6 +138,19 @@ class PullLimiter:
         """End a call unless it is over; the error is empty on success, None if it was given up."""
         how = CallState.LEFT if error is None else CallState.FAILED if error else CallState.DONE
         self.queue.end(call.ticket, how, now=self._loop.time(), error=error or "")
+
+    def cancel(self, target: str) -> list[PullCall]:
+        """Refuse the waiting calls for an image, or of a pod as ``NAME`` or ``NAMESPACE/NAME``."""
+        calls = [
+            call
+            for pull in self.queue.book.line
+            for call in pull.calls.values()
+            if canonical(target) == call.image
+            or (call.pod is not None and target in (call.pod.name, str(call.pod)))
+        ]
+        for call in calls:
+            self.queue.refuse(call, ABORTED, CANCELLED, now=self._loop.time())
+        return calls
 
     def close(self) -> None:
         """Refuse new calls from now on."""

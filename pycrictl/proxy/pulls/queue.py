@@ -220,9 +220,10 @@ class PullQueue:
         )
         for call in list(pull.calls.values()):
             self.refused += 1
-            self._refuse(call, RESOURCE_EXHAUSTED, message, now)
+            self.refuse(call, RESOURCE_EXHAUSTED, message, now=now)
 
-    def _refuse(self, call: PullCall, code: int, message: str, now: float) -> None:
+    def refuse(self, call: PullCall, code: int, message: str, *, now: float) -> None:
+        """Take a waiting call from the line; the others of its pull keep their place."""
         call.refusal, call.code = code, name_of(code)
         self._over(call, CallState.FAILED, now, message)
         call.decided.set()

@@ -62,6 +62,7 @@ SHOWS: Final = {
     "pycrictl image-pull-progress default/web": "done: 3 layers",
     "pycrictl inspectp --name '^web$' --state ready": "SANDBOX_READY",
     "pycrictl pods --namespace '^kube-system$' --state ready": "dns",
+    "pycrictl pull-limiter cancel default/training": 'no pull of "default/training" waits',
     "pycrictl pull-limiter set 2": "limit 3 -> 2",
     "pycrictl rmi --prune --dry-run": "Would delete: registry.example/team/unused@sha256:",
 }
@@ -69,6 +70,7 @@ SHOWS: Final = {
 
 FAILS: Final = {
     "pycrictl image-pull-progress --progress json | jq 'select(.phase == \"failed\")'": 1,
+    "pycrictl pull-limiter cancel default/training": 1,  # no pull waits
     # Why that pod's container is not running is unknown, and that name is not in the DNS.
     "pycrictl why default/web": 1,
     "pycrictl why default/web -o json | jq -r .cause.kind": 1,

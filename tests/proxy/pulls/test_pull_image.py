@@ -9,10 +9,12 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import PycrictlError
+from pycrictl.proxy import admin
 from tests.e2e.node.kubelet import IMAGE
 from tests.fakecri import FakeServer, Status
 from tests.proxy.program import Program
-from tests.support.limited_pulls import Gate, prepare, pulls, status
+from tests.support.limited_pulls import Gate, code_of, pod, prepare, pulls, status
 from tests.waiting import wait_until
 
 Start = Callable[..., Program]
@@ -123,3 +125,34 @@ def test_garbage_is_passed_on_and_frees_the_slot(fake: FakeServer, start: Start)
     # A malformed request is passed on, and the runtime rejects it.
     with pytest.raises(grpc.RpcError):
         call(b"\xff\xff", timeout=60)
+
+
+def test_a_waiting_pull_is_given_up(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start("--max-parallel-image-pulls", "1")
+    first = proxy.kubelet.start_pull("library/a:1", pod("running"))
+    wait_until(lambda: gate.running == 1)
+    futures: dict[str, Any] = {
+        name: proxy.kubelet.start_pull(image, pod(name))
+        for name, image in (("w1", "b"), ("w2", "b"), ("w3", "c"), ("w4", "d"))
+    }
+    wait_until(lambda: len(status(proxy)["waiting"]) == 3 and status(proxy)["joined"])
+
+    def cancel(target: object) -> Any:
+        return admin.ask(str(proxy.admin_path), "cancel", timeout_s=30.0, target=target)
+
+    for target in ("running", "library/a:1", "nobody", "", None, 1):
+        with pytest.raises(PycrictlError):
+            cancel(target)
+    image = "docker.io/library/b:latest"
+    assert cancel("w1") == {"cancelled": [{"image": image, "pod": "default/w1"}]}
+    assert code_of(futures["w1"]) is grpc.StatusCode.ABORTED
+    assert "pull-limiter cancel" in futures["w1"].details()
+    assert not futures["w2"].done()  # it had joined that pull, and now leads it
+    assert cancel("default/w3")["cancelled"][0]["pod"] == "default/w3"
+    assert cancel("b:latest") == {"cancelled": [{"image": image, "pod": "default/w2"}]}
+    gate.open.set()
+    assert first.result(60).image_ref
+    assert futures["w4"].result(60).image_ref
+    assert [call.request.image.image for call in pulls(fake)] == ["library/a:1", "d"]
