@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import random
 import time
 import zlib
@@ -29,13 +30,9 @@ from pycrictl.cluster.agent.cluster import Cluster, Scope
 from pycrictl.kube.pods import Pod
 from pycrictl.streams.loop import Changes, end_tasks
 
-PACE_S: Final = 1.0
-"""The time between two rounds of a watch; longer if a round takes much CPU time."""
-
 MAX_SHARE: Final = 0.1
 """The largest share of one CPU that rounds may take."""
 
-FRESH_S: Final = 0.5
 IDLE_S: Final = 120.0
 """How long the last list is remembered, for watches that resume from it."""
 
@@ -158,7 +155,9 @@ def _is_same(before: Document, after: Document) -> bool:
 
 
 class Feed:
-    def __init__(self, cluster: Cluster, scope: Scope, tag: int) -> None:
+    def __init__(
+        self, cluster: Cluster, scope: Scope, tag: int, *, pace_s: float, fresh_s: float
+    ) -> None:
         self.store = ObjectStore(tag, time.time())
         self.warnings: list[str] = []
         self.used_at = time.monotonic()
@@ -170,7 +169,8 @@ class Feed:
         self._reflector: Reflector[Pod] | None = None
         self._lock = asyncio.Lock()
         self.changes = Changes()
-        self._round_at = -FRESH_S
+        self._pace_s, self._fresh_s = pace_s, fresh_s
+        self._round_at = -math.inf
         self._log = Log(__name__)
 
     @property
@@ -182,7 +182,7 @@ class Feed:
         self.used_at = time.monotonic()
         asked_at = self.used_at
         async with self._lock:
-            if self._round_at < asked_at - FRESH_S or self.store.version < version:
+            if self._round_at < asked_at - self._fresh_s or self.store.version < version:
                 await self._round()
 
     @contextlib.asynccontextmanager
@@ -219,7 +219,7 @@ class Feed:
             except PycrictlError as exc:
                 self._log.info("no_round", error=exc.message)
             took_s = time.thread_time() - begun_s
-            await asyncio.sleep(max(PACE_S, took_s / MAX_SHARE))
+            await asyncio.sleep(max(self._pace_s, took_s / MAX_SHARE))
 
     async def _round(self) -> None:
         pods = await self._pods()
@@ -242,7 +242,15 @@ class Feed:
 
 
 class Feeds:
-    def __init__(self, cluster: Cluster) -> None:
+    """The feeds of all scopes.
+
+    Args:
+        pace_s: the time between two rounds of a watch; longer if a round takes much CPU time.
+        fresh_s: how old the last round may be for a list.
+    """
+
+    def __init__(self, cluster: Cluster, *, pace_s: float = 1.0, fresh_s: float = 0.5) -> None:
+        self.pace_s, self.fresh_s = pace_s, fresh_s
         self._cluster = cluster
         self._tag = tag_of(cluster.node)
         self._feeds: OrderedDict[Scope, Feed] = OrderedDict()
@@ -250,7 +258,8 @@ class Feeds:
     def get(self, scope: Scope) -> Feed:
         feed = self._feeds.get(scope)
         if feed is None or feed.is_idle:
-            feed = self._feeds[scope] = Feed(self._cluster, scope, self._tag)
+            times = {"pace_s": self.pace_s, "fresh_s": self.fresh_s}
+            feed = self._feeds[scope] = Feed(self._cluster, scope, self._tag, **times)
         self._feeds.move_to_end(scope)
         self._forget()
         return feed

@@ -41,10 +41,6 @@ BACKLOG: Final = 2048
 """Connections that the kernel holds until they have sent data and are accepted."""
 
 ACCEPT_REST_S: Final = 0.1
-HANDSHAKE_S: Final = 10.0
-FIRST_REQUEST_S: Final = 15.0
-"""Time limits of a connection for TLS, and then for its authentication."""
-
 KEEP_ALIVE_S: Final = 90.0
 """Longer than the API server's own limit, so the API server is the one to close connections."""
 
@@ -83,7 +79,7 @@ class _Connection(web.RequestHandler):
         self._listener = listener
         self._client = client
         self._received_bytes = 0
-        self._timer = loop.call_later(HANDSHAKE_S + FIRST_REQUEST_S, self.drop)
+        self._timer = loop.call_later(listener.handshake_s + listener.first_request_s, self.drop)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if self._listener.is_trusted(transport):
@@ -146,6 +142,8 @@ class Listener:
     Args:
         handler: raises only for lost connections.
         is_trusted: whether a connection's client certificate authenticates all requests.
+        handshake_s, first_request_s: time limits of a connection for TLS, and then for its
+            authentication.
     """
 
     def __init__(
@@ -153,14 +151,18 @@ class Listener:
         handler: Handler,
         address: tuple[str, int],
         is_trusted: IsTrusted,
+        *,
+        handshake_s: float = 10.0,
+        first_request_s: float = 15.0,
     ) -> None:
+        self.handshake_s, self.first_request_s = handshake_s, first_request_s
         self.server = web.Server(self._answer, handler_cancellation=True)
         self.is_trusted = is_trusted
         self.unserved = Seldom(Log(__name__).warning, "unserved")
         self.unauthenticated: dict[_Connection, None] = {}
         self.turned_away = 0
         self._handler = handler
-        self._socket = _listen(*address)
+        self._socket = _listen(*address, int(handshake_s))
         self._context: ssl.SSLContext | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._handshakes: set[asyncio.Task[None]] = set()
@@ -234,7 +236,7 @@ class Listener:
                 lambda: connection,
                 client,
                 ssl=context,
-                ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_handshake_timeout=self.handshake_s,
             )
         except (OSError, ssl.SSLError) as exc:  # not TLS, or too slow
             exc.__traceback__ = None  # a reference cycle: it would keep the 100 KiB of TLS
@@ -257,7 +259,7 @@ def limit_tls_buffers() -> None:
     SSLProtocol.max_size = TLS_BUFFER_BYTES
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, silent_s: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server(
@@ -266,7 +268,7 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as exc:
         reason = os.strerror(exc.errno or 0).lower()
         raise ConfigError(f"cannot listen on {quote(f'{host}:{port}')}: {reason}") from None
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, int(HANDSHAKE_S))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, silent_s)
     listener.setblocking(False)
     return listener
 

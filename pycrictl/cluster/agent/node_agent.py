@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -41,9 +41,6 @@ from pycrictl.streams.loop import end_tasks, new_loop
 if TYPE_CHECKING:
     from pycrictl.runtime.cri.calls.client import CriClient
 
-UNREACHED_S: Final = 60.0
-"""How long the API server may be unreachable before the agent is unready: it may be restarting."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
@@ -75,6 +72,7 @@ class Agent:
     Args:
         load: reads the credential for the API server.
         check_s: the time between two readings of the files of certificates.
+        unreached_s: how long the API server may be away before the agent is unready.
 
     Raises:
         ConfigError: a file of a certificate cannot be used, or an address is not free.
@@ -86,9 +84,10 @@ class Agent:
         load: Callable[[], Credential],
         connect: Connect,
         check_s: float = 60.0,
+        unreached_s: float = 60.0,
     ) -> None:
         self._settings = settings
-        self._check_s = check_s
+        self._check_s, self.unreached_s = check_s, unreached_s
         self._log = Log(__name__)
         files = settings.certificate_file, settings.key_file, settings.peer_ca_file
         self._certificates = Certificates(*files)
@@ -223,7 +222,7 @@ class Agent:
             return "the API server has not said yet whom to trust"
         if not trust.proxy_ca:
             return "the API server names no front proxy to trust"
-        if self._reflector.failing_s > UNREACHED_S:
+        if self._reflector.failing_s > self.unreached_s:
             return f"the API server cannot be asked: {self._reflector.error}"
         return ""
 

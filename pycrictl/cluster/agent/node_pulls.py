@@ -48,9 +48,6 @@ LOOK_S: Final = 1.0
 """The time between two polls of the runtime, which take most of the agent's CPU time. Watches have
 no more than one round a second."""
 
-UNASKED_S: Final = 15.0
-"""How long a source runs without a request; an open watch makes requests more often than that."""
-
 ENDED_S: Final = 30.0
 """How long a node reports a pull that has ended."""
 
@@ -62,11 +59,7 @@ IDLE_S: Final = 60.0
 _BEGINNINGS: Final = (PullPhase.QUEUED, PullPhase.PULLING, PullPhase.EXTRACTING)
 """The phases that start an Event; failures and back-offs are in the kubelet's own Events."""
 
-FIRST_LOOK_S: Final = 3.0
 RETRY_S: Final = 2.0
-
-STUCK_S: Final = 120.0
-"""How long a source may be silent before it counts as hung: all its waits have shorter limits."""
 
 _NOT_LOOKED: Final = "the node's pulls have not been looked at yet"
 
@@ -129,10 +122,26 @@ class _Source:
 
 
 class NodePulls:
-    """The image pulls of this node."""
+    """The image pulls of this node.
 
-    def __init__(self, connect: Connect, api: AsyncApiClient, node: str) -> None:
+    Args:
+        first_poll_s: how long a request waits for the first poll of a source.
+        unasked_s: how long a source runs without a request; an open watch makes more of them.
+        stuck_s: after this silence, a source counts as hung: all its waits have shorter limits.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        api: AsyncApiClient,
+        node: str,
+        *,
+        first_poll_s: float = 3.0,
+        unasked_s: float = 15.0,
+        stuck_s: float = 120.0,
+    ) -> None:
         self.node = node
+        self.first_poll_s, self.unasked_s, self.stuck_s = first_poll_s, unasked_s, stuck_s
         self.log = Log(__name__)
         self._connect = connect
         self.changes = Changes()
@@ -156,7 +165,7 @@ class NodePulls:
     def is_stuck(self) -> bool:
         """Whether the source hangs; its thread can only be ended with the process."""
         source = self._source
-        return source is not None and time.monotonic() - source.alive_at > STUCK_S
+        return source is not None and time.monotonic() - source.alive_at > self.stuck_s
 
     @property
     def error(self) -> str:
@@ -179,8 +188,8 @@ class NodePulls:
     async def ask(self) -> tuple[list[PullState], tuple[Pod, ...]]:
         """Return the node's pulls and pods; the first call waits for the first poll."""
         self._begin()
-        until = time.monotonic() + FIRST_LOOK_S
-        await self._reflector.ready(FIRST_LOOK_S)
+        until = time.monotonic() + self.first_poll_s
+        await self._reflector.ready(self.first_poll_s)
         while (
             (source := self._source) is not None
             and not source.has_looked
@@ -256,9 +265,9 @@ class NodePulls:
             ).start()
 
     def _stop_unasked(self) -> None:
-        """Stop the source after ``UNASKED_S`` without a request; else check again later."""
+        """Stop the source after ``unasked_s`` without a request; else check again later."""
         loop = asyncio.get_running_loop()
-        if (left_s := self._asked_at + UNASKED_S - time.monotonic()) > 0:
+        if (left_s := self._asked_at + self.unasked_s - time.monotonic()) > 0:
             self._timer = loop.call_later(left_s, self._stop_unasked)
             return
         self._timer = self._source = None

@@ -35,10 +35,8 @@ from pycrictl.base.units import TEXT_LIMIT, escape
 from pycrictl.cluster.agent.api.names import PORT, SERVICE, Document
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient, abandon, read_body
 
-TIMEOUT_S: Final = 4.0
 AT_ONCE: Final = 32
 ADDRESSES_S: Final = 60.0
-MISSING_S: Final = 5.0
 MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
 MAX_VALUES: Final = 300_000
 """The JSON values of an answer: enough for some 2,000 pulls with all their layers."""
@@ -52,9 +50,21 @@ class Peers:
     Args:
         namespace: the namespace of the agents' Service.
         ca: PEM of the agents' CA.
+        timeout_s: how long an agent may take to connect, and in all.
+        missing_s: the least time between two lists of the agents.
     """
 
-    def __init__(self, api: AsyncApiClient, *, namespace: str, token_file: str, ca: str) -> None:
+    def __init__(
+        self,
+        api: AsyncApiClient,
+        *,
+        namespace: str,
+        token_file: str,
+        ca: str,
+        timeout_s: float = 4.0,
+        missing_s: float = 5.0,
+    ) -> None:
+        self.timeout_s, self.missing_s = timeout_s, missing_s
         self.trust(ca)
         self.asked = 0
         self._api = api
@@ -83,7 +93,7 @@ class Peers:
         try:
             async with (
                 self._slots,
-                asyncio.timeout(TIMEOUT_S),
+                asyncio.timeout(self.timeout_s),
                 self.request(node, "GET", whole, {}, b"") as response,
             ):
                 try:
@@ -100,7 +110,7 @@ class Peers:
                     return document
             raise RemoteProtocolError("its answer is not valid")
         except TimeoutError:
-            raise DeadlineExceeded(f"it did not answer within {TIMEOUT_S:g} s") from None
+            raise DeadlineExceeded(f"it did not answer within {self.timeout_s:g} s") from None
 
     async def close(self) -> None:
         if self._session is not None:
@@ -169,10 +179,10 @@ class Peers:
     async def _address(self, node: str) -> tuple[str, int]:
         """Return where a node's agent is: as known lately, or asked anew if it may have moved."""
         age_s = time.monotonic() - self._looked_at
-        is_due = age_s >= MISSING_S and (self._is_stale or node not in self._addresses)
+        is_due = age_s >= self.missing_s and (self._is_stale or node not in self._addresses)
         if is_due or age_s >= ADDRESSES_S:
             async with self._lock:
-                if time.monotonic() - self._looked_at >= MISSING_S:
+                if time.monotonic() - self._looked_at >= self.missing_s:
                     await self._look()
         if (known := self._addresses.get(node)) is not None:
             return known
@@ -200,7 +210,7 @@ class Peers:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=2 * AT_ONCE + 1000, keepalive_timeout=30),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.timeout_s),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=("Accept-Encoding",),
             )

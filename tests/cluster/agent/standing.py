@@ -103,6 +103,7 @@ class Cluster:
         self.folder = folder
         self.loop = loop
         self.agents: list[Agent] = []
+        self.pace_s = 1.0  # Between two rounds of a watch
         self.token = token_of(OWN)
         for one in yaml.safe_load_all(RBAC.read_text()):
             if "rules" in one:
@@ -144,6 +145,7 @@ class Cluster:
                 connect,
                 check_s,
             )
+            found.feeds.pace_s = self.pace_s
             await found.start()
             if waits:
                 await found.ready.wait()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
 
 from pycrictl.cluster.agent.access import parse_trust
-from pycrictl.cluster.agent.feed import FRESH_S
 from tests.cluster.agent.standing import OWN, Cluster, bearer
 from tests.kube.access import User
 from tests.kube.tokens import Token
@@ -53,12 +51,11 @@ def test_metrics(cluster: Cluster) -> None:
 
 def test_the_credential_for_the_api_server_is_read_again(cluster: Cluster) -> None:
     """Tokens rotate: after the API server refuses one, the agent must reread the file at once."""
-    cluster.start()
+    cluster.start().feeds.fresh_s = 0.0
     cluster.add_pod("web")
     assert cluster.get(PULLS).status == 200
     del cluster.api.tokens["api-token"]
     cluster.api.tokens["next"] = Token(User(OWN))
-    time.sleep(FRESH_S)
     assert cluster.get(PULLS).status == 500
     kubeconfig = cluster.api.kubeconfig(token="next", client_certificate="", client_key="")
     (cluster.folder / "kubeconfig").write_text(json.dumps(kubeconfig))

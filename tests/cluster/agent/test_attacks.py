@@ -296,9 +296,8 @@ def test_who_holds_connections_open_does_not_keep_the_api_server_out(
             pass
 
 
-def test_requests_that_are_none(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "HANDSHAKE_S", 1.5)
-    monkeypatch.setattr(listener, "FIRST_REQUEST_S", 0.5)
+def test_requests_that_are_none(agent: Agent, address: tuple[str, int]) -> None:
+    agent.listener.handshake_s, agent.listener.first_request_s = 1.5, 0.5
     for request in (
         b"GET / HTTP/1.1\r\nA: " + b"a" * 200_000,
         b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n",

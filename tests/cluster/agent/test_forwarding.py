@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pycrictl.cluster.agent import feed, peers
 from tests.cluster.agent.standing import Cluster
 from tests.serving import free_port
 
@@ -49,11 +48,8 @@ def test_one_answers_for_all(cluster: Cluster) -> None:
 
 
 @pytest.mark.debian
-def test_a_node_that_does_not_answer_is_named(
-    cluster: Cluster, dead: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pycrictl.cluster.agent.peers.TIMEOUT_S", 1.0)
-    cluster.start("n1")
+def test_a_node_that_does_not_answer_is_named(cluster: Cluster, dead: None) -> None:
+    cluster.start("n1").peers.timeout_s = 1.0
     cluster.add_pod("web", node="n1")
     cluster.add_pod("db", node="n9", state={"waiting": {"reason": "ImagePullBackOff"}})
     cluster.add_pod("far", node="n8")
@@ -79,11 +75,10 @@ def test_a_node_that_does_not_answer_is_named(
 
 
 def test_requests_that_fail_do_not_make_it_list_the_agents_each_time(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster,
 ) -> None:
-    monkeypatch.setattr(feed, "FRESH_S", 0.0)
-    monkeypatch.setattr(peers, "MISSING_S", 30.0)
-    cluster.start("n1")
+    agent = cluster.start("n1")
+    agent.feeds.fresh_s, agent.peers.missing_s = 0.0, 30.0
     cluster.add_endpoint("n9", free_port())
     cluster.add_pod("db", node="n9")
 
@@ -92,7 +87,7 @@ def test_requests_that_fail_do_not_make_it_list_the_agents_each_time(
         return sum("endpointslices" in path for _, path, _ in cluster.api.asked)
 
     assert [fail() for _ in range(3)] == [1, 1, 1]
-    monkeypatch.setattr(peers, "MISSING_S", 0.0)
+    agent.peers.missing_s = 0.0
     assert fail() == 2, "the agent may have moved"
 
 

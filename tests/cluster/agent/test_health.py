@@ -27,9 +27,8 @@ def probe(cluster: Cluster, path: str) -> tuple[int, str]:
     return found.status, found.content.decode()
 
 
-def test_a_source_that_hangs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_hangs(cluster: Cluster) -> None:
     """A thread that hangs in a call to the runtime never returns; only a restart helps."""
-    monkeypatch.setattr("pycrictl.cluster.agent.node_pulls.FIRST_LOOK_S", 0.1)
     released = threading.Event()
 
     @contextmanager
@@ -37,12 +36,13 @@ def test_a_source_that_hangs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) 
         released.wait(60)
         yield None, None  # type: ignore[misc]  # not reached before the end
 
-    cluster.start(connect=connect)
+    agent = cluster.start(connect=connect)
+    agent.pulls.first_poll_s = 0.1
     cluster.add_pod("web")
     assert probe(cluster, "/livez") == (200, "ok")
     assert cluster.get("imagepulls").status == 200
     assert probe(cluster, "/livez") == (200, "ok")
-    monkeypatch.setattr("pycrictl.cluster.agent.node_pulls.STUCK_S", 0.0)
+    agent.pulls.stuck_s = 0.0
     try:
         assert probe(cluster, "/livez") == (503, "the source of the node's pulls hangs")
         assert probe(cluster, "/readyz") == (200, "ok")
@@ -59,7 +59,7 @@ def test_work_that_has_ended(cluster: Cluster) -> None:
     wait_until(lambda: probe(cluster, "/livez") == (503, "a task has ended"))
 
 
-def test_the_api_server_is_away(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_api_server_is_away(cluster: Cluster) -> None:
     """A short outage is ignored; after a longer one, other agents should get the requests."""
     agent = cluster.start()
     cluster.loop.run(agent._reflector.stop())
@@ -67,7 +67,7 @@ def test_the_api_server_is_away(cluster: Cluster, monkeypatch: pytest.MonkeyPatc
     cluster.loop.run(_start(agent._reflector.start))
     wait_until(lambda: agent._reflector.error is not None)
     assert probe(cluster, "/readyz") == (200, "ok")
-    monkeypatch.setattr("pycrictl.cluster.agent.node_agent.UNREACHED_S", 0.0)
+    agent.unreached_s = 0.0
     why = "the API server cannot be asked: the API server answered 401: Unauthorized"
     assert probe(cluster, "/readyz") == (503, why)
     assert probe(cluster, "/livez") == (200, "ok")

@@ -25,10 +25,9 @@ def is_over(connection: ssl.SSLSocket) -> bool:
     return True
 
 
-def test_a_head_that_does_not_end(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.cluster.agent.listener.FIRST_REQUEST_S", 0.5)
-    monkeypatch.setattr("pycrictl.cluster.agent.listener.HANDSHAKE_S", 2.0)
-    cluster.start()
+def test_a_head_that_does_not_end(cluster: Cluster) -> None:
+    listener = cluster.start().listener
+    listener.handshake_s, listener.first_request_s = 2.0, 0.5
     begun = time.monotonic()
     with connected(cluster) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ")

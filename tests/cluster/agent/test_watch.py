@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from pycrictl.cluster.agent.feed import FRESH_S
 from tests.cluster.agent.standing import Answer, Cluster
 from tests.waiting import wait_until
 
@@ -20,8 +19,8 @@ def ask(cluster: Cluster, query: str, **headers: str) -> Answer:
 
 
 @pytest.fixture(autouse=True)
-def _rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.cluster.agent.feed.PACE_S", 0.2)
+def _rounds(cluster: Cluster) -> None:
+    cluster.pace_s = 0.2
 
 
 def events(cluster: Cluster, query: str, **headers: str) -> list[dict[str, Any]]:
@@ -118,20 +117,13 @@ def test_an_object_that_ceases_to_fit(cluster: Cluster) -> None:
 
 
 def test_a_pod_that_is_deleted_together_with_its_node(cluster: Cluster) -> None:
-    agent = cluster.start()
+    cluster.start().feeds.fresh_s = 0.0
     cluster.add_pod("web", node="lost")
     found = ask(cluster, "")
     assert [one["status"]["unknown"] for one in found.document["items"]] == [True]
     cluster.api.objects.remove("", "pods", "default", "web")
-
-    async def wait() -> None:
-        for feed in agent.feeds._feeds.values():
-            feed._round_at -= FRESH_S
-
-    cluster.loop.run(wait())
     found = ask(cluster, "")
     assert found.document["items"] == []
-    time.sleep(FRESH_S)
     assert "Warning" not in ask(cluster, "").headers
 
 
@@ -159,11 +151,9 @@ def test_many_watchers_cost_one_source_and_one_round(cluster: Cluster) -> None:
     assert len(lists) <= 3, "a list, and for the watches a list and a watch"
 
 
-def test_nothing_is_watched_while_nobody_asks(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pycrictl.cluster.agent.node_pulls.UNASKED_S", 0.5)
+def test_nothing_is_watched_while_nobody_asks(cluster: Cluster) -> None:
     agent = cluster.start()
+    agent.pulls.unasked_s = 0.5
     cluster.add_pod("web")
     events(cluster, "")
     wait_until(lambda: not agent.pulls._reflector.task)
