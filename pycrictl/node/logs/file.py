@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import re
 import shutil
 import stat
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -213,6 +211,9 @@ def open_rotated(path: str, *, since_ns: int, warn: Callable[[str], None]) -> Lo
 
 
 def _unpacked(path: str, warn: Callable[[str], None]) -> io.RawIOBase:
+    import gzip  # noqa: PLC0415 - most logs have no compressed files
+    import tempfile  # noqa: PLC0415
+
     try:
         file = tempfile.TemporaryFile(buffering=0)
     except OSError as exc:
@@ -221,7 +222,9 @@ def _unpacked(path: str, warn: Callable[[str], None]) -> io.RawIOBase:
     try:
         with gzip.open(path) as compressed:
             shutil.copyfileobj(compressed, file)
-    except (EOFError, zlib.error, OSError) as exc:
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        warn(f"the rotated log {quote(path, 4096)} is damaged")
+    except OSError as exc:
         warn(_failure(path, exc).message)
     file.seek(0)
     return file
@@ -255,7 +258,5 @@ def _failure(path: str, exc: Exception) -> PycrictlError:
             )
         case PermissionError():
             return PycrictlError(f"no permission to read the log {name}", hint="run it as root")
-        case gzip.BadGzipFile() | EOFError() | zlib.error():
-            return PycrictlError(f"the rotated log {name} is damaged")
     reason = (isinstance(exc, OSError) and exc.strerror) or str(exc)
     return PycrictlError(f"the log {name} cannot be read: {reason.lower()}")

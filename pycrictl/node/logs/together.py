@@ -22,7 +22,7 @@ from pycrictl.node.logs.logtime import TIMESTAMP, timestamp_ns
 MAX_LINE_BYTES: Final = 1 << 20
 """A longer line is passed on in parts, to limit the memory used."""
 
-_STAMP: Final = re.compile(rb"(%b) " % TIMESTAMP)
+_STAMP: Final = rb"(%b) " % TIMESTAMP
 
 
 class LogLine(NamedTuple):
@@ -126,7 +126,7 @@ class _OneLog:
         self._chunks.close()
 
     def _line(self, stream: LogStream, text: bytes) -> LogLine:
-        if stamp := _STAMP.match(text):
+        if stamp := re.match(_STAMP, text):
             with suppress(ValueError):  # no such day or time
                 self._last_ns = max(self._last_ns, timestamp_ns(stamp[1]))
             text = text if self._shows_times else text[stamp.end() :]
