@@ -26,7 +26,7 @@ from benchmarks import (
 from benchmarks.harness import Benchmark, SkippedError
 
 MODULES = (start, lists, logs, sessions, pull, proxy, copy, container_cp, cluster, why, hosts)
-BENCHMARKS = tuple(each for module in MODULES for each in module.BENCHMARKS)
+BENCHMARKS = tuple(benchmark for module in MODULES for benchmark in module.BENCHMARKS)
 ROW = "{:<16} {:>13} {:>13} {:>7} {:>8}  {}"
 
 
@@ -34,9 +34,13 @@ def main() -> int:
     arguments = _parser().parse_args()
     if arguments.list:
         for benchmark in BENCHMARKS:
-            print(f"{benchmark.name:<16} {benchmark.goal}  {benchmark.what}")
+            print(f"{benchmark.name:<16} {benchmark.goal}  {benchmark.text}")
         return 0
-    chosen = [each for each in BENCHMARKS if not arguments.only or each.name in arguments.only]
+    chosen = [
+        benchmark
+        for benchmark in BENCHMARKS
+        if not arguments.only or benchmark.name in arguments.only
+    ]
     return 0 if _run(chosen) else 1
 
 

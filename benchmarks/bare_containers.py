@@ -46,7 +46,9 @@ def main(socket: str, form: str = typer.Argument("")) -> None:
         )
         containers = call(cri_pb2.ListContainersRequest(), timeout=5).containers
         if form == "json":
-            print(json.dumps({"containers": [data(each) for each in containers]}, indent=2))
+            print(
+                json.dumps({"containers": [data(container) for container in containers]}, indent=2)
+            )
         else:
             for container in containers:
                 print(container.id)

@@ -61,12 +61,12 @@ class Fakes:
     ports: list[int] = field(default_factory=list)
 
     def pending(self) -> list[dict[str, Any]]:
-        found = []
+        agents = []
         for number in range(PULLS):
             document = pod(f"app-{number}", node=_node(number), image=_image(number))
             document["metadata"]["managedFields"] = [{"fieldsV1": PADDING}]
-            found.append(document)
-        return found
+            agents.append(document)
+        return agents
 
     async def api(self, request: web.Request) -> web.StreamResponse:
         path = request.path
@@ -95,16 +95,16 @@ class Fakes:
 
     def slices(self) -> list[dict[str, Any]]:
         """Return one EndpointSlice per port, since a slice has one port for all its endpoints."""
-        found = []
+        agents = []
         for number, port in enumerate(self.ports):
             nodes = range(number, NODES, len(self.ports))
-            endpoints = [{"addresses": ["127.0.0.1"], "nodeName": f"node-{one}"} for one in nodes]
-            found.append({"ports": [{"port": port}], "endpoints": endpoints})
-        return found
+            endpoints = [{"addresses": ["127.0.0.1"], "nodeName": f"node-{node}"} for node in nodes]
+            agents.append({"ports": [{"port": port}], "endpoints": endpoints})
+        return agents
 
     def agent_of(self, number: int) -> Any:
         node = f"node-{number}"
-        items = [_object(one, node) for one in range(number, PULLS, AGENTS)]
+        items = [_object(index, node) for index in range(number, PULLS, AGENTS)]
         body = json.dumps({"items": items}).encode()
 
         async def answer(_: web.Request) -> web.StreamResponse:
@@ -217,10 +217,10 @@ async def _ready(log: Path) -> int:
     until = time.monotonic() + READY_S
     while time.monotonic() < until:
         text = log.read_text()
-        found = re.search(r"serving address=127\.0\.0\.1:(\d+)", text)
-        if found and "trust proxy=True" in text:
+        match = re.search(r"serving address=127\.0\.0\.1:(\d+)", text)
+        if match and "trust proxy=True" in text:
             await asyncio.sleep(0.2)
-            return int(found[1])
+            return int(match[1])
         await asyncio.sleep(0.05)
     raise CannotRunError(f"the agent did not begin to serve: {log.read_text()[-300:]}")
 
@@ -234,9 +234,9 @@ async def _ask(fakes: Fakes, pid: int, port: int) -> Cost:
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
         before = time.clock_gettime(cpu_clock(pid))
         async with session.get(f"https://127.0.0.1:{port}{PATH}") as response:
-            found = await response.json()
-            if len(found["items"]) != PULLS:
-                raise CannotRunError(f"{len(found['items'])} pulls were listed")
+            document = await response.json()
+            if len(document["items"]) != PULLS:
+                raise CannotRunError(f"{len(document['items'])} pulls were listed")
             if "Warning" in response.headers:
                 raise CannotRunError(response.headers["Warning"])
         await asyncio.sleep(0.2)
@@ -255,14 +255,14 @@ def _memory() -> Measured:
 BENCHMARKS = (
     Benchmark(
         name="cluster",
-        what="CPU time of a list of 300 pulls in 5,000 nodes at the answering agent / 1 s",
+        text="CPU time of a list of 300 pulls in 5,000 nodes at the answering agent / 1 s",
         goal=Goal("<=", 1.0),
         show=lambda seconds: f"{seconds:.2f} s",
         measure=_cpu,
     ),
     Benchmark(
         name="cluster-memory",
-        what="peak memory of the agent that answers it / 128 MiB",
+        text="peak memory of the agent that answers it / 128 MiB",
         goal=Goal("<=", 1.0),
         show=lambda size: f"{size / 2**20:.0f} MiB",
         measure=_memory,

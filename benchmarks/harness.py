@@ -43,16 +43,22 @@ class Benchmark:
     """One comparison."""
 
     name: str
-    what: str
+    text: str
     goal: Goal
     show: Callable[[float], str]
     measure: Callable[[], Measured]
 
 
 def row(
-    name: str, what: str, goal: Goal, unit: str, measure: Callable[[], Measured], *, digits: int = 0
+    name: str,
+    text: str,
+    goal: Goal,
+    unit: str,
+    measure: Callable[[], Measured],
+    *,
+    digits: int = 0,
 ) -> Benchmark:
-    return Benchmark(name, what, goal, lambda figure: f"{figure:.{digits}f} {unit}", measure)
+    return Benchmark(name, text, goal, lambda figure: f"{figure:.{digits}f} {unit}", measure)
 
 
 def interleave(

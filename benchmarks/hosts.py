@@ -121,9 +121,12 @@ def _record(made: Hosts) -> None:
 def _twenty() -> Measured:
     with _hosts(HOSTS) as (made, _):
         _record(made)
-        many, one = (pycrictl("-H", names, "ps") for names in (f"m[01-{HOSTS}]", "m01"))
+        many, single = (pycrictl("-H", names, "ps") for names in (f"m[01-{HOSTS}]", "m01"))
         return interleave(
-            lambda: _wall_s(made, many), lambda: _wall_s(made, one), rounds=ROUNDS, warm_up_rounds=2
+            lambda: _wall_s(made, many),
+            lambda: _wall_s(made, single),
+            rounds=ROUNDS,
+            warm_up_rounds=2,
         )
 
 
@@ -145,7 +148,7 @@ def _one() -> Measured:
 BENCHMARKS = (
     Benchmark(
         name="hosts-1",
-        what="wall time of 'pycrictl -H HOST ps' over a kept connection"
+        text="wall time of 'pycrictl -H HOST ps' over a kept connection"
         " / of 'ssh HOST true' over it and 1.2 times a local 'ps'",
         goal=Goal("<=", 1.0),
         show=milliseconds,
@@ -153,7 +156,7 @@ BENCHMARKS = (
     ),
     Benchmark(
         name="hosts-20",
-        what="wall time of 'ps' on 20 hosts / on one of them; ssh and sshd are real, the hosts'"
+        text="wall time of 'ps' on 20 hosts / on one of them; ssh and sshd are real, the hosts'"
         " processors are simulated: their program sleeps for the time of a real 'ps', then"
         " writes what that wrote",
         goal=Goal("<=", 3.0),

@@ -67,21 +67,21 @@ def _memory() -> Measured:
 BENCHMARKS = (
     Benchmark(
         name="ps",
-        what="wall time of 'pycrictl ps -a' of 500 containers / of a bare program printing IDs",
+        text="wall time of 'pycrictl ps -a' of 500 containers / of a bare program printing IDs",
         goal=Goal("<=", 1.15),
         show=milliseconds,
         measure=lambda: _list(500, ["--all"], []),
     ),
     Benchmark(
         name="ps-memory",
-        what="peak memory of the same 'pycrictl ps -a', in MiB",
+        text="peak memory of the same 'pycrictl ps -a', in MiB",
         goal=Goal("<=", 48.0),
         show=lambda size: f"{size / MIB:.1f} MiB",
         measure=_memory,
     ),
     Benchmark(
         name="ps-json",
-        what="wall time of 'pycrictl ps -a -o json' of 5,000 / of a bare program with json.dumps",
+        text="wall time of 'pycrictl ps -a -o json' of 5,000 / of a bare program with json.dumps",
         goal=Goal("<=", 3.0),
         show=milliseconds,
         measure=lambda: _list(5000, ["--all", "--output", "json"], ["json"]),

@@ -111,11 +111,11 @@ def _refuse(warning: str) -> None:
 
 
 def _row(
-    name: str, what: str, goal: float, measure: Callable[..., Measured], **options: object
+    name: str, suffix: str, goal: float, measure: Callable[..., Measured], **options: object
 ) -> Benchmark:
     return Benchmark(
         name=name,
-        what=f"reading a log of {LARGE_BYTES // MB} MB{what} / the obvious loop over its lines",
+        text=f"reading a log of {LARGE_BYTES // MB} MB{suffix} / the obvious loop over its lines",
         goal=Goal(">=", goal),
         show=lambda speed: f"{speed / MB:.0f} MB/s",
         measure=partial(measure, **options),
@@ -152,7 +152,7 @@ BENCHMARKS = (
     _row("logs-since", ", both streams, half of it", 1.0, _read, since=HALF),
     Benchmark(
         name="logs-tail",
-        what=f"logs --tail 10 of a log of {LARGE_BYTES // MB} MB / of a small one",
+        text=f"logs --tail 10 of a log of {LARGE_BYTES // MB} MB / of a small one",
         goal=Goal("<=", 1.15),
         show=milliseconds,
         measure=_tail,

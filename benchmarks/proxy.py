@@ -119,28 +119,28 @@ def _cpu_time(proxy: Program) -> Iterator[list[float]]:
 BENCHMARKS = (
     Benchmark(
         name="proxy-p50",
-        what="median time of ListContainers through the proxy / directly",
+        text="median time of ListContainers through the proxy / directly",
         goal=Goal("<=", 3.0),
         show=lambda seconds: f"{seconds * 1000:.2f} ms",
         measure=lambda: _compare(_median_s, LATENCY_ROUNDS),
     ),
     Benchmark(
         name="proxy-cpu",
-        what="CPU time of the proxy for a ListContainers, in ms",
+        text="CPU time of the proxy for a ListContainers, in ms",
         goal=Goal("<=", 0.7),
         show=lambda count: f"{count:g}",
         measure=_cpu,
     ),
     Benchmark(
         name="proxy-memory",
-        what="memory of a proxy that has been used, in MiB",
+        text="memory of a proxy that has been used, in MiB",
         goal=Goal("<=", 72.0),
         show=lambda count: f"{count / MIB:.1f} MiB",
         measure=_resident,
     ),
     Benchmark(
         name="proxy-idle",
-        what="CPU time of an idle proxy in percent of the wall time",
+        text="CPU time of an idle proxy in percent of the wall time",
         goal=Goal("<=", 0.3),
         show=lambda seconds: f"{seconds:.3f} s",
         measure=_idle,

@@ -56,7 +56,7 @@ def _pull() -> Measured:
 BENCHMARKS = (
     Benchmark(
         name="pull",
-        what="wall time of 'pycrictl pull' with bars / of the bare call",
+        text="wall time of 'pycrictl pull' with bars / of the bare call",
         goal=Goal("<=", 1.03),
         show=lambda seconds: f"{seconds:.2f} s",
         measure=_pull,

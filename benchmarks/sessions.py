@@ -113,7 +113,7 @@ BENCHMARKS = (
     *(
         Benchmark(
             name=f"exec-stdout-{short}",
-            what=f"{_LOAD} of output by exec over {transport} / read off the socket and dropped",
+            text=f"{_LOAD} of output by exec over {transport} / read off the socket and dropped",
             goal=Goal(">=", 0.6),
             show=_show_speed,
             measure=partial(_stdout, transport),
@@ -122,14 +122,14 @@ BENCHMARKS = (
     ),
     Benchmark(
         name="exec-stdin",
-        what=f"{_LOAD} from a file as input of exec over spdy / copied from it to the socket",
+        text=f"{_LOAD} from a file as input of exec over spdy / copied from it to the socket",
         goal=Goal(">=", 0.5),
         show=_show_speed,
         measure=_stdin,
     ),
     Benchmark(
         name="exec-true",
-        what="wall time of 'exec ID true' / of a bare program that imports grpc and websockets",
+        text="wall time of 'exec ID true' / of a bare program that imports grpc and websockets",
         goal=Goal("<=", 1.5),
         show=milliseconds,
         measure=_true,

@@ -37,12 +37,12 @@ _INSTALL = ("install", "--quiet", "--disable-pip-version-check")
 def _built() -> Iterator[tuple[Path, Path]]:
     """Yield the standalone program, and the one that pip installs from the wheel beside it."""
     pattern = f"*-linux-{platform.machine()}.tar.xz"
-    found = [sorted((ROOT / "dist").glob(each)) for each in (pattern, "*.whl")]
-    if not all(found):
+    builds = [sorted((ROOT / "dist").glob(name)) for name in (pattern, "*.whl")]
+    if not all(builds):
         raise SkippedError("it is not there; 'make dist' builds it")
-    if any(len(each) > 1 for each in found):
+    if any(len(paths) > 1 for paths in builds):
         raise CannotRunError("dist/ has several builds: remove the old ones")
-    (archive,), (wheel,) = found
+    (archive,), (wheel,) = builds
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         venv = folder / "venv"
@@ -76,21 +76,21 @@ def _ps() -> Measured:
 BENCHMARKS = (
     Benchmark(
         name="start-ps",
-        what="wall time of 'pycrictl ps' of 5 containers / of the imports of its libraries alone",
+        text="wall time of 'pycrictl ps' of 5 containers / of the imports of its libraries alone",
         goal=Goal("<=", 1.35),
         show=milliseconds,
         measure=_ps,
     ),
     Benchmark(
         name="standalone-ps",
-        what="wall time of the same 'ps' of the standalone folder / of the installed program",
+        text="wall time of the same 'ps' of the standalone folder / of the installed program",
         goal=Goal("<=", 1.0),
         show=milliseconds,
         measure=lambda: _standalone("ps"),
     ),
     Benchmark(
         name="standalone-help",
-        what="wall time of '--help' of the standalone folder / of the installed program",
+        text="wall time of '--help' of the standalone folder / of the installed program",
         goal=Goal("<=", 1.3),
         show=milliseconds,
         measure=lambda: _standalone("--help"),

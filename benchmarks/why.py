@@ -28,7 +28,9 @@ ROUNDS = 5
 RECORDED = Path(__file__).parents[1] / "tests/diagnosis/recorded/cluster.jsonl"
 """Objects of a real cluster, as its API server wrote them."""
 
-FIELDS: dict[str, Any] = {f"f:{one}": {"f:type": {}, "f:status": {}, ".": {}} for one in range(40)}
+FIELDS: dict[str, Any] = {
+    f"f:{number}": {"f:type": {}, "f:status": {}, ".": {}} for number in range(40)
+}
 MIB = 2**20
 
 
@@ -43,9 +45,9 @@ def _cluster() -> dict[str, list[dict[str, Any]]]:
     """Return recorded objects, as often as a large cluster has them, by resource."""
     kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in RECORDED.read_text().splitlines():
-        one = json.loads(line)
-        kinds[one["kind"]].append(one)
-    sick = [one for one in kinds["Pod"] if not _is_ready(one)]
+        document = json.loads(line)
+        kinds[document["kind"]].append(document)
+    sick = [pod for pod in kinds["Pod"] if not _is_ready(pod)]
     return {
         "pods": [*_copies(filter(_is_ready, kinds["Pod"]), PODS - SICK), *_copies(sick, SICK)],
         "nodes": _copies(kinds["Node"], NODES),
@@ -57,20 +59,24 @@ def _cluster() -> dict[str, list[dict[str, Any]]]:
 
 def _is_ready(recorded: dict[str, Any]) -> bool:
     status, wanted = recorded["status"], recorded["spec"].get("replicas")
-    conditions = [(one["type"], one["status"]) for one in status.get("conditions", ())]
+    conditions = [
+        (condition["type"], condition["status"]) for condition in status.get("conditions", ())
+    ]
     return status.get("readyReplicas") == wanted if wanted else ("Ready", "True") in conditions
 
 
 def _copies(recorded: Iterable[dict[str, Any]], number: int) -> list[dict[str, Any]]:
     """Return copies with names of their own, and with managed fields, which recordings lack."""
-    found = []
-    for at, one in zip(range(number), cycle(recorded), strict=False):
-        own = {"name": f"{one['metadata']['name']}-{at}", "uid": f"uid-{at}"}
+    copies = []
+    for at, document in zip(range(number), cycle(recorded), strict=False):
+        own = {"name": f"{document['metadata']['name']}-{at}", "uid": f"uid-{at}"}
         fields = [{"manager": "kubelet", "operation": "Update", "fieldsV1": FIELDS}]
-        found.append({**one, "metadata": {**one["metadata"], **own, "managedFields": fields}})
-        if "nodeName" in one.get("spec", {}):
-            found[-1]["spec"] = {**one["spec"], "nodeName": f"vm-{at % NODES}"}
-    return found
+        copies.append(
+            {**document, "metadata": {**document["metadata"], **own, "managedFields": fields}}
+        )
+        if "nodeName" in document.get("spec", {}):
+            copies[-1]["spec"] = {**document["spec"], "nodeName": f"vm-{at % NODES}"}
+    return copies
 
 
 class _Api(Handler):
@@ -81,12 +87,12 @@ class _Api(Handler):
     def do_GET(self) -> None:
         url = urlsplit(self.path)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
-        found = self.objects.get(url.path.rpartition("/")[2], [])
+        items = self.objects.get(url.path.rpartition("/")[2], [])
         begin = int(query.get("continue", 0))
-        end = begin + int(query.get("limit", len(found) or 1))
-        metadata = {"resourceVersion": "1", **({"continue": str(end)} if end < len(found) else {})}
+        end = begin + int(query.get("limit", len(items) or 1))
+        metadata = {"resourceVersion": "1", **({"continue": str(end)} if end < len(items) else {})}
         head = f'{{"kind":"List","metadata":{json.dumps(metadata)},"items":['.encode()
-        body = head + b",".join(found[begin:end]) + b"]}"
+        body = head + b",".join(items[begin:end]) + b"]}"
         self.send(200, body)
 
 
@@ -94,7 +100,7 @@ class _Api(Handler):
 def _served(folder: Path) -> Iterator[Path]:
     """Serve a cluster; yield a kubeconfig for it."""
     _Api.objects = {
-        resource: [json.dumps(one).encode() for one in some]
+        resource: [json.dumps(item).encode() for item in some]
         for resource, some in _cluster().items()
     }
     with serving(_Api) as port:
@@ -132,14 +138,14 @@ def _run(plugin: Plugin) -> Cost:
 BENCHMARKS = (
     Benchmark(
         name="why",
-        what="wall time of 'kubectl why -A' of 5,000 pods on 200 nodes / 2 s",
+        text="wall time of 'kubectl why -A' of 5,000 pods on 200 nodes / 2 s",
         goal=Goal("<=", 1.0),
         show=lambda seconds: f"{seconds:.2f} s",
         measure=lambda: Measured(measure().wall_s, 2.0, measure().wall_s / 2.0),
     ),
     Benchmark(
         name="why-memory",
-        what="peak memory of the same 'kubectl why -A' / 150 MiB",
+        text="peak memory of the same 'kubectl why -A' / 150 MiB",
         goal=Goal("<=", 1.0),
         show=lambda size: f"{size / MIB:.0f} MiB",
         measure=lambda: Measured(measure().peak, 150 * MIB, measure().peak / (150 * MIB)),

@@ -98,8 +98,8 @@ def share(own_wheel: Path, folder: Path) -> None:
 
 def files(folder: Path) -> list[Path]:
     """Return the files of a bundle, sorted, without the `__pycache__` that running it creates."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return sorted(path for path in found if path.parent.name != "__pycache__")
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in files if path.parent.name != "__pycache__")
 
 
 def licenses(folder: Path) -> list[Path]:
@@ -169,11 +169,11 @@ def _lock(pins: Pins) -> None:
 
 
 def _hashes(wheels: Iterable[Path]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    hashes: dict[str, list[str]] = {}
     for wheel in sorted(wheels):
         digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-        found.setdefault(wheel.name.partition("-")[0], []).append(digest)
-    return found
+        hashes.setdefault(wheel.name.partition("-")[0], []).append(digest)
+    return hashes
 
 
 def _project(pin: str) -> str:
@@ -182,5 +182,5 @@ def _project(pin: str) -> str:
 
 
 if __name__ == "__main__":
-    for each in (PROGRAM, AGENT):
-        _lock(each)
+    for bundled in (PROGRAM, AGENT):
+        _lock(bundled)

@@ -62,8 +62,8 @@ def build(program: Program, output: Path, work: Path) -> None:
     tree.write(work / "DEBIAN/conffiles", "/etc/pycrictl.toml\n")
     for script in _SCRIPTS:
         tree.write(work / "DEBIAN" / script, _text(script), mode=0o755)
-    for each in (work, *work.rglob("*/")):
-        each.chmod(0o755)
+    for folder in (work, *work.rglob("*/")):
+        folder.chmod(0o755)
     dpkg_deb = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build"]
     path = output / f"pycrictl_{version}_{program.architecture}.deb"
     process.run(*dpkg_deb, str(work), str(path), SOURCE_DATE_EPOCH=str(program.time_s))

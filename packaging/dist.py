@@ -121,8 +121,8 @@ def _build_bundles(names: set[str], output: Path, machine: str, time_s: int) -> 
                     pool.submit(pack, program, output, work / str(number))
                     for number, pack in enumerate(packers)
                 ]
-            for each in started:
-                each.result()
+            for future in started:
+                future.result()
         if "image" in names:
             image.join(output, work / "joined", version, time_s)
 
@@ -137,8 +137,8 @@ def _time_s() -> int:
     if given := os.environ.get("SOURCE_DATE_EPOCH"):
         return int(given)
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return int(found.stdout) if not found.returncode else _NO_COMMIT_S
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return int(done.stdout) if not done.returncode else _NO_COMMIT_S
 
 
 if __name__ == "__main__":

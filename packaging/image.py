@@ -97,7 +97,9 @@ def contents(archive: Path) -> bytes:
             return file.read()
 
         index = json.loads(blob("index.json"))["manifests"]
-        attached = next(each for each in index if each.get("artifactType") == sbom.MEDIA_TYPE)
+        attached = next(
+            descriptor for descriptor in index if descriptor.get("artifactType") == sbom.MEDIA_TYPE
+        )
         manifest = json.loads(blob(f"blobs/{attached['digest']}".replace(":", "/")))
         return blob(f"blobs/{manifest['layers'][0]['digest']}".replace(":", "/"))
 
@@ -119,17 +121,17 @@ def join(output: Path, work: Path, version: str, time_s: int) -> None:
     lists, labels = [], []
     for architecture, archive in archives.items():
         process.run("tar", "-C", str(work), "-xf", str(archive))
-        for found in json.loads((work / "index.json").read_text())["manifests"]:
-            tag = found["annotations"]["org.opencontainers.image.ref.name"]
+        for descriptor in json.loads((work / "index.json").read_text())["manifests"]:
+            tag = descriptor["annotations"]["org.opencontainers.image.ref.name"]
             if tag.endswith(".sbom"):
-                lists.append(found)
+                lists.append(descriptor)
                 continue
             platform = {"architecture": architecture, "os": "linux"}
-            image = {key: found[key] for key in ("mediaType", "digest", "size")}
+            image = {key: descriptor[key] for key in ("mediaType", "digest", "size")}
             tags.setdefault(tag, []).append({**image, "platform": platform})
-            manifest = work / "blobs" / found["digest"].replace(":", "/")
+            manifest = work / "blobs" / descriptor["digest"].replace(":", "/")
             labels.append(json.loads(manifest.read_text())["annotations"])
-    if any(each != labels[0] for each in labels):
+    if any(label != labels[0] for label in labels):
         return
     indexes = []
     for tag, images in tags.items():

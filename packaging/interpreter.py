@@ -34,12 +34,12 @@ _TIME_S: Final = 1_580_601_600
 
 def contents(root: Path) -> dict[str, str]:
     """Return the versions of the interpreter's parts, by the names of Debian's source packages."""
-    found = {name: version for _, name, version in pins(_PINS)}
+    versions = {name: version for _, name, version in pins(_PINS)}
     for paragraph in (root / "var/lib/dpkg/status").read_text().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in paragraph.splitlines() if ": " in line)
         if fields.get("Package") in _CARRIED:
-            found[_CARRIED[fields["Package"]]] = fields["Version"]
-    return found
+            versions[_CARRIED[fields["Package"]]] = fields["Version"]
+    return versions
 
 
 def build(cache: Path, machine: str) -> Path:

@@ -103,11 +103,11 @@ def rendered(template: str, version: str, sums: dict[str, str]) -> str:
         template = template.replace(f"@{name}@", value)
     template = re.sub(
         r"@IF (\S+)@\n(.*?)@END@\n",
-        lambda found: found[2] if found[1] in sums else "",
+        lambda match: match[2] if match[1] in sums else "",
         template,
         flags=re.DOTALL,
     )
-    return re.sub(r"@SHA256 (\S+)@", lambda found: sums[found[1]], template)
+    return re.sub(r"@SHA256 (\S+)@", lambda match: sums[match[1]], template)
 
 
 def provenance(version: str, commit: str, sums: dict[str, str]) -> dict[str, Any]:

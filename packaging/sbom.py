@@ -80,7 +80,7 @@ def document(
         ),
     ]
     depends = [component["bom-ref"] for component in components]
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -89,19 +89,19 @@ def document(
         "components": components,
         "dependencies": [{"ref": program["bom-ref"], "dependsOn": depends}],
     }
-    name = json.dumps(found, sort_keys=True)
-    found["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_URL, f"{HOMEPAGE}#{name}").urn
-    return (json.dumps(found, indent=2) + "\n").encode()
+    name = json.dumps(document, sort_keys=True)
+    document["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_URL, f"{HOMEPAGE}#{name}").urn
+    return (json.dumps(document, indent=2) + "\n").encode()
 
 
 def pins(*bundled: bundle.Pins) -> dict[str, tuple[str, list[str]]]:
     """Return version and SHA-256 of the wheels of each bundled project."""
-    found: dict[str, tuple[str, list[str]]] = {}
-    for each in bundled:
-        for entry in re.split(r"\n(?=[^ #])", each.file.read_text("utf-8")):
+    pins: dict[str, tuple[str, list[str]]] = {}
+    for bundle_ in bundled:
+        for entry in re.split(r"\n(?=[^ #])", bundle_.file.read_text("utf-8")):
             if pin := re.match(r"([\w.-]+)==([\w.]+)", entry):
-                found[pin[1]] = pin[2], re.findall(r"sha256:([0-9a-f]{64})", entry)
-    return found
+                pins[pin[1]] = pin[2], re.findall(r"sha256:([0-9a-f]{64})", entry)
+    return pins
 
 
 def _bundled(bundled: bundle.Pins) -> Iterator[dict[str, Any]]:
@@ -112,27 +112,29 @@ def _bundled(bundled: bundle.Pins) -> Iterator[dict[str, Any]]:
         yield {
             **_component(f"pkg:pypi/{name}@{version}"),
             "licenses": [{"expression": _SPDX.get(text, text)}],
-            "hashes": [{"alg": "SHA-256", "content": each} for each in sums],
+            "hashes": [{"alg": "SHA-256", "content": digest} for digest in sums],
         }
 
 
 def _classified(head: Message) -> str:
     """Return the license of a wheel that names it only by a classifier."""
     of_licenses = "License :: OSI Approved :: "
-    (found,) = (each for each in head.get_all("Classifier", ()) if each.startswith(of_licenses))
-    return found.removeprefix(of_licenses)
+    (classifier,) = (
+        line for line in head.get_all("Classifier", ()) if line.startswith(of_licenses)
+    )
+    return classifier.removeprefix(of_licenses)
 
 
 def _compiled(sources: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     for source, version in sources.items():
-        found = _component(f"pkg:deb/debian/{source}@{_quoted(version)}?arch=source")
+        component = _component(f"pkg:deb/debian/{source}@{_quoted(version)}?arch=source")
         name, license_id = _INTERPRETER.get(source.rstrip("0123456789."), (source, ""))
         upstream = _UPSTREAM.fullmatch(version)
-        found |= {"name": name, "version": upstream[1] if upstream else version}
+        component |= {"name": name, "version": upstream[1] if upstream else version}
         if license_id:
-            found["licenses"] = [{"license": {"id": license_id}}]
-        found["description"] = "In the standalone programs, the packages and the image only."
-        yield found
+            component["licenses"] = [{"license": {"id": license_id}}]
+        component["description"] = "In the standalone programs, the packages and the image only."
+        yield component
 
 
 def _component(purl: str) -> dict[str, Any]:
@@ -155,7 +157,9 @@ def _quoted(version: str) -> str:
 def _metadata() -> Iterator[Message]:
     for wheel in bundle.WHEELS.rglob("*.whl"):
         with zipfile.ZipFile(wheel) as archive:
-            (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+            (name,) = (
+                entry for entry in archive.namelist() if entry.endswith(".dist-info/METADATA")
+            )
             yield HeaderParser().parsestr(archive.read(name).decode())
 
 

@@ -183,8 +183,8 @@ def single(program: Program, output: Path, work: Path) -> None:
         file.write((program.root / "programs/single").read_bytes())
         with zipfile.ZipFile(file, "w") as entries:
             for name in names:
-                found = (folder / name for folder in (start, program.folder / "lib"))
-                for module in filter(Path.exists, found):
+                candidates = (folder / name for folder in (start, program.folder / "lib"))
+                for module in filter(Path.exists, candidates):
                     _add(entries, name, module, zipfile.ZIP_DEFLATED)
             _add(entries, _PACKED, packed, zipfile.ZIP_STORED)
     path.chmod(0o755)
@@ -221,7 +221,7 @@ def _compile(root: Path, sources: Path, target: Path) -> None:
 
 def _suffixes(machine: str) -> tuple[str, tuple[str, ...]]:
     """Return the suffix of the interpreter's compiled modules, and those of others."""
-    own, *others = sorted(bundle.suffixes(machine), key=lambda each: _VERSION not in each)
+    own, *others = sorted(bundle.suffixes(machine), key=lambda suffix: _VERSION not in suffix)
     return own, tuple(others)
 
 
@@ -270,4 +270,4 @@ def _of_bundle(modules: Path, suffixes: tuple[str, tuple[str, ...]]) -> Iterator
 def _is_unused(name: Path) -> bool:
     plain = name.with_name(name.name.partition(".cpython-")[0])
     places = (name, plain, *name.parents)
-    return any(map(name.match, _UNUSED_PATTERNS)) or any(str(each) in _UNUSED for each in places)
+    return any(map(name.match, _UNUSED_PATTERNS)) or any(str(place) in _UNUSED for place in places)

@@ -51,17 +51,17 @@ def resident_bytes(pid: int) -> int:
 def peak_bytes(pid: int) -> int:
     """Return the peak resident memory of a process, in bytes; 0 if it has ended."""
     status = Path(f"/proc/{pid}/status").read_text()
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
+    match = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(match[1]) * 1024 if match else 0
 
 
 def descriptors(pid: int) -> list[str]:
     """Return the targets of a process's open descriptors."""
-    found = []
+    pids = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):
-            found.append(str(entry.readlink()))
-    return found
+            pids.append(str(entry.readlink()))
+    return pids
 
 
 def children(pid: int) -> list[str]:

@@ -110,9 +110,9 @@ class QuietServer(ThreadingHTTPServer):
 
     def cut(self) -> None:
         """End all connections."""
-        for one in list(self._open):
+        for connection in list(self._open):
             with suppress(OSError):
-                socket.socket.shutdown(one, socket.SHUT_RDWR)
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def handle_error(self, *_: object) -> None:
         pass

@@ -58,13 +58,13 @@ def test_no_library_is_opened_from_behind() -> None:
         if "_proto" not in path.parts
     }
     ours = {"_proto", *PUBLIC, *(name for nodes in modules.values() for name in own_names(nodes))}
-    found = {
+    names = {
         (module, name)
         for module, nodes in modules.items()
         for name in used_names(nodes)
         if name in SWAPPED or (name[:1] == "_" and name[:2] != "__" and name not in ours)
     }
-    assert found == EXCEPTIONS
+    assert names == EXCEPTIONS
 
 
 def test_the_exceptions_have_their_reasons() -> None:

@@ -83,7 +83,7 @@ def parsed(path: Path) -> ast.AST:
 
 def imports_of(path: Path, *, typing: bool = False) -> set[str]:
     """Return absolute imports at any depth; with ``typing``, also those for type checkers."""
-    found: set[str] = set()
+    imports: set[str] = set()
     todo: deque[ast.AST] = deque([parsed(path)])
     while todo:
         node = todo.popleft()
@@ -93,18 +93,18 @@ def imports_of(path: Path, *, typing: bool = False) -> set[str]:
             if node.test.id == "TYPE_CHECKING" and not typing:
                 continue
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            imports.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"relative import in {path}"
             base = node.module or ""
             for alias in node.names:
                 inner = PACKAGE.parent.joinpath(*base.split("."), alias.name)
                 is_module = inner.with_suffix(".py").exists() or inner.is_dir()
-                found.add(f"{base}.{alias.name}" if is_module else base)
+                imports.add(f"{base}.{alias.name}" if is_module else base)
         todo.extend(
             inner for inner in ast.iter_child_nodes(node) if not isinstance(inner, ast.expr)
         )
-    return found
+    return imports
 
 
 @cache
@@ -160,13 +160,13 @@ def circle_in(graph: dict[str, set[str]]) -> list[str]:
 
 def test_no_modules_import_each_other() -> None:
     """Cycles are forbidden inside a package too, and in imports for type checkers only."""
-    found = {}
+    cycles = {}
     for path in PACKAGE.rglob("*.py"):
         names = imports_of(path, typing=True)
         inner = {name.removeprefix("pycrictl.") for name in names if name.startswith("pycrictl.")}
-        found[module_name(path)] = inner - {module_name(path)}
-    assert len(found) > 100
-    assert not (circle := circle_in(found)), " <- ".join(circle)
+        cycles[module_name(path)] = inner - {module_name(path)}
+    assert len(cycles) > 100
+    assert not (circle := circle_in(cycles)), " <- ".join(circle)
 
 
 def test_all_that_the_rules_name_is_there() -> None:
@@ -184,7 +184,7 @@ def test_all_that_the_rules_name_is_there() -> None:
 
 def test_no_test_module_imports_another() -> None:
     """What several share is in `tests/support` or in a module of their package."""
-    found = [
+    lines = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for folder in ("tests", "tools", "benchmarks")
         for path in (ROOT / folder).rglob("*.py")
@@ -193,7 +193,7 @@ def test_no_test_module_imports_another() -> None:
             r"\s*from [\w.]*\btest_\w+ import|\s*from (tests|\.)[\w.]* import .*\btest_", line
         )
     ]
-    assert not found
+    assert not lines
 
 
 def test_a_circle_is_seen() -> None:

@@ -38,8 +38,8 @@ def modules_after(*words: str) -> tuple[int, set[str]]:
 
 def commands(modules: set[str]) -> set[str]:
     """Return the modules of commands among some modules."""
-    found = {name.removeprefix("pycrictl.cli.commands.") for name in modules}
-    return found & {entry.target.partition(":")[0] for entry in COMMANDS}
+    loaded = {name.removeprefix("pycrictl.cli.commands.") for name in modules}
+    return loaded & {entry.target.partition(":")[0] for entry in COMMANDS}
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["--version"], ["help"], ["nosuch"]])

@@ -103,10 +103,14 @@ def _interpreter(version: str) -> tuple[list[str], str]:
     name = f"python{version}"
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     own = Path(sys.base_prefix, "bin", name)
-    for found in (own, shutil.which(name), *pyenv.glob(f"versions/{version}.*/bin/{name}")):
+    for candidate in (own, shutil.which(name), *pyenv.glob(f"versions/{version}.*/bin/{name}")):
         # The one on the path may be a shim of pyenv, for a version that is not selected.
-        if found and Path(found).exists() and not _fails(str(found), "-c", "import venv"):
-            return _for_all_users(str(found))
+        if (
+            candidate
+            and Path(candidate).exists()
+            and not _fails(str(candidate), "-c", "import venv")
+        ):
+            return _for_all_users(str(candidate))
     if version not in RELEASES:
         raise LookupError(f"{name} is not on this machine, nor in a release of Debian")
     root = PLACE / f"root-{version}"

@@ -89,10 +89,10 @@ def markdown(page: Path) -> str:
     """Return a man page with headings in Markdown, which mkdocs lists, and the rest in HTML."""
     command = ["mandoc", "-T", "html", "-O", "fragment", str(page)]
     html = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found = _BODY.search(html)
-    if found is None:
+    match = _BODY.search(html)
+    if match is None:
         raise ValueError(f"mandoc writes something else by now: {page.name}")
-    body = _HEADING.sub(_heading, _SECTION.sub("", found[1]))
+    body = _HEADING.sub(_heading, _SECTION.sub("", match[1]))
     name, _, section = page.name.rpartition(".")
     return f"---\ntitle: {name}\n---\n\n# {name}({section})\n\n{_PAGE.sub(_linked, body)}"
 
@@ -119,15 +119,15 @@ def _pages() -> list[Path]:
     return sorted((ROOT / "man").glob("*.[157]"), key=lambda path: (path.stem != "pycrictl", path))
 
 
-def _heading(found: re.Match[str]) -> str:
-    title = " ".join(found[3].split())
-    return f"\n\n{'#' * (int(found[1]) + 1)} {title} {{#{found[2]}}}\n\n"
+def _heading(match: re.Match[str]) -> str:
+    title = " ".join(match[3].split())
+    return f"\n\n{'#' * (int(match[1]) + 1)} {title} {{#{match[2]}}}\n\n"
 
 
-def _linked(found: re.Match[str]) -> str:
-    name = f"{found[2]}.{found[4]}"
+def _linked(match: re.Match[str]) -> str:
+    name = f"{match[2]}.{match[4]}"
     is_there = (ROOT / "man" / name).exists()
-    return f'<a href="{name}.html">{found[2]}({found[4]})</a>' if is_there else found[0]
+    return f'<a href="{name}.html">{match[2]}({match[4]})</a>' if is_there else match[0]
 
 
 def _configuration(sources: Path, folder: Path) -> dict[str, object]:

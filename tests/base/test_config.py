@@ -79,9 +79,9 @@ def test_precedence(
     environ: dict[str, str],
     expected: tuple[object, ...],
 ) -> None:
-    found = read(tmp_path, text, flags=Flags(**flags), environ=environ)
-    assert found[:5] == expected
-    assert found.pull_image_on_create == found.disable_pull_on_run == (text == FULL)
+    config = read(tmp_path, text, flags=Flags(**flags), environ=environ)
+    assert config[:5] == expected
+    assert config.pull_image_on_create == config.disable_pull_on_run == (text == FULL)
 
 
 def test_defaults(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "target"),
     [
         ("/etc/x", "etc/x"),
         ("/var/run/containerd/x.sock", "run/containerd/x.sock"),
@@ -52,7 +52,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
         ("/", ""),
     ],
 )
-def test_links_lead_where_they_do_on_the_node(root: Path, path: str, found: str) -> None:
+def test_links_lead_where_they_do_on_the_node(root: Path, path: str, target: str) -> None:
     links = root / "links"
     links.mkdir()
     (links / "up").symlink_to("../../../../etc/x")
@@ -60,7 +60,7 @@ def test_links_lead_where_they_do_on_the_node(root: Path, path: str, found: str)
     (links / "two").symlink_to("/links/beside")
     (links / "dir").symlink_to("/etc")
     (links / "proc").symlink_to("/proc/self")
-    assert noderoot.locate(path).rstrip("/") == str(root / found).rstrip("/")
+    assert noderoot.locate(path).rstrip("/") == str(root / target).rstrip("/")
 
 
 def test_the_last_link_may_be_meant(root: Path) -> None:

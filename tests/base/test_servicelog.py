@@ -99,8 +99,8 @@ def test_when_a_keep_alive_is_due() -> None:
 
 def test_which_stream_is_the_journal() -> None:
     with tempfile.TemporaryFile("w") as file:
-        found = os.fstat(file.fileno())
-        name = f"{found.st_dev}:{found.st_ino}"
+        status = os.fstat(file.fileno())
+        name = f"{status.st_dev}:{status.st_ino}"
         assert is_journal(file, {"JOURNAL_STREAM": name})
         assert not is_journal(file, {"JOURNAL_STREAM": "1:2"})
         assert not is_journal(file, {})

@@ -70,13 +70,13 @@ def _all() -> dict[str, Capture]:
 
 def load(prefix: str) -> list[Capture]:
     """Return the recordings named ``prefix`` or ``prefix-…``, sorted by name."""
-    found = [
+    captures = [
         capture
         for name, capture in sorted(_all().items())
         if name == prefix or name.startswith(f"{prefix}-")
     ]
-    assert found, f"no recording {prefix}"
-    return found
+    assert captures, f"no recording {prefix}"
+    return captures
 
 
 def everything() -> list[Capture]:

@@ -101,8 +101,8 @@ class Call:
     @property
     def target(self) -> str:
         """The ID or image that the call is about; empty for a list."""
-        found = [self.document.get(key) for key in ("container_id", "pod_sandbox_id")]
-        return str(found[0] or found[1] or self.document.get("image", {}).get("image", ""))
+        ids = [self.document.get(key) for key in ("container_id", "pod_sandbox_id")]
+        return str(ids[0] or ids[1] or self.document.get("image", {}).get("image", ""))
 
 
 def call(name: str, request: Message, deadline_s: float | None) -> Call:
@@ -112,9 +112,9 @@ def call(name: str, request: Message, deadline_s: float | None) -> Call:
 
 def calls_of(fake: FakeServer) -> list[Call]:
     return [
-        call(each.method, each.request, each.deadline_s)
-        for each in fake.calls
-        if each.is_known or each.method not in LOOKUPS
+        call(made.method, made.request, made.deadline_s)
+        for made in fake.calls
+        if made.is_known or made.method not in LOOKUPS
     ]
 
 
@@ -146,14 +146,14 @@ def recorded_calls(capture: Capture) -> list[Call]:
 
 def made(calls: Iterable[Call], *, by_target: bool = False) -> list[Call]:
     """Return calls to compare; ``by_target`` ignores the order between different targets."""
-    calls = [each for each in calls if not each.method.startswith("Stream")]
+    calls = [call for call in calls if not call.method.startswith("Stream")]
     if by_target:
-        return sorted(calls, key=lambda each: each.target)
+        return sorted(calls, key=lambda call: call.target)
     # Parallel calls arrive in any order; each has a longer deadline than the one before.
     return [
-        each
-        for _, group in groupby(calls, key=lambda each: each.method)
-        for each in sorted(group, key=lambda each: each.deadline_s if each.is_question else 0)
+        call
+        for _, group in groupby(calls, key=lambda call: call.method)
+        for call in sorted(group, key=lambda call: call.deadline_s if call.is_question else 0)
     ]
 
 
@@ -161,11 +161,11 @@ def expected(recorded: Iterable[Call], *, by_target: bool = False) -> list[Call]
     """Return the recorded calls, to compare with the result of ``made``."""
     calls = []
     seen: Counter[str] = Counter()
-    for each in sorted(recorded, key=lambda each: each.target if by_target else ""):
-        limit_s = each.deadline_s
-        if each.is_question and not by_target:
+    for call in sorted(recorded, key=lambda call: call.target if by_target else ""):
+        limit_s = call.deadline_s
+        if call.is_question and not by_target:
             # In parallel, each call also has the time of those before it.
-            seen[each.method] += 1
-            limit_s *= seen[each.method]
-        calls.append(replace(each, deadline_s=pytest.approx(limit_s, abs=2.4)))
+            seen[call.method] += 1
+            limit_s *= seen[call.method]
+        calls.append(replace(call, deadline_s=pytest.approx(limit_s, abs=2.4)))
     return calls

@@ -36,7 +36,9 @@ _TIMES = ("createdAt", "startedAt", "finishedAt")
 
 
 def whole_id(start: str) -> str:
-    return next(each.id for each in scene.real_containers() if each.id.startswith(start))
+    return next(
+        container.id for container in scene.real_containers() if container.id.startswith(start)
+    )
 
 
 IDS.update({name: whole_id(start) for name, start in IDS.items() if name in ("CC", "CO")})
@@ -44,8 +46,8 @@ IDS.update({name: whole_id(start) for name, start in IDS.items() if name in ("CC
 
 def with_ids(command: str) -> str:
     """Return a recorded command with the scene's variables replaced: ``$CW``, ``${CW:0:4}``."""
-    command = re.sub(r"\$\{(\w\w):0:(\d)\}", lambda found: IDS[found[1]][: int(found[2])], command)
-    return re.sub(r"\$(\w\w)\b", lambda found: IDS[found[1]], command)
+    command = re.sub(r"\$\{(\w\w):0:(\d)\}", lambda match: IDS[match[1]][: int(match[2])], command)
+    return re.sub(r"\$(\w\w)\b", lambda match: IDS[match[1]], command)
 
 
 def real(server: FakeServer) -> None:
@@ -59,36 +61,38 @@ def real(server: FakeServer) -> None:
 
     def list_containers(request: Any, context: Any) -> cri_pb2.ListContainersResponse:
         condition = request.filter
-        found = [
-            each
-            for each in _of_id(containers, condition.id)
-            if each.pod_sandbox_id.startswith(condition.pod_sandbox_id)
-            and (not condition.HasField("state") or each.state == condition.state.state)
-            and _has_labels(each, condition)
+        matches = [
+            container
+            for container in _of_id(containers, condition.id)
+            if container.pod_sandbox_id.startswith(condition.pod_sandbox_id)
+            and (not condition.HasField("state") or container.state == condition.state.state)
+            and _has_labels(container, condition)
         ]
-        return cri_pb2.ListContainersResponse(containers=found)
+        return cri_pb2.ListContainersResponse(containers=matches)
 
     def list_pods(request: Any, context: Any) -> cri_pb2.ListPodSandboxResponse:
         condition = request.filter
-        found = [
-            each
-            for each in _of_id(pods, condition.id)
-            if (not condition.HasField("state") or each.state == condition.state.state)
-            and _has_labels(each, condition)
+        matches = [
+            pod
+            for pod in _of_id(pods, condition.id)
+            if (not condition.HasField("state") or pod.state == condition.state.state)
+            and _has_labels(pod, condition)
         ]
-        return cri_pb2.ListPodSandboxResponse(items=found)
+        return cri_pb2.ListPodSandboxResponse(items=matches)
 
     def container_status(request: Any, context: Any) -> Any:
-        found = [each for each in containers if each.id.startswith(request.container_id)]
-        if len(found) != 1:
-            return _not_one("container", request.container_id, len(found))
-        return _without_info(container_answers[found[0].id], request.verbose)
+        matches = [
+            container for container in containers if container.id.startswith(request.container_id)
+        ]
+        if len(matches) != 1:
+            return _not_one("container", request.container_id, len(matches))
+        return _without_info(container_answers[matches[0].id], request.verbose)
 
     def pod_status(request: Any, context: Any) -> Any:
-        found = [each for each in pods if each.id.startswith(request.pod_sandbox_id)]
-        if len(found) != 1:
-            return _not_one("sandbox", request.pod_sandbox_id, len(found))
-        return _without_info(pod_answers[found[0].id], request.verbose)
+        matches = [pod for pod in pods if pod.id.startswith(request.pod_sandbox_id)]
+        if len(matches) != 1:
+            return _not_one("sandbox", request.pod_sandbox_id, len(matches))
+        return _without_info(pod_answers[matches[0].id], request.verbose)
 
     def image_status(request: Any, context: Any) -> cri_pb2.ImageStatusResponse:
         name = request.image.image
@@ -104,9 +108,9 @@ def real(server: FakeServer) -> None:
     def list_stats(request: Any, context: Any) -> cri_pb2.ListContainerStatsResponse:
         sample = next(samples)
         answer = cri_pb2.ListContainerStatsResponse(stats=_of_id(stats, request.filter.id))
-        for each in answer.stats:
-            if each.HasField("cpu"):
-                each.cpu.timestamp += sample * 10**9
+        for measured in answer.stats:
+            if measured.HasField("cpu"):
+                measured.cpu.timestamp += sample * 10**9
         pod = request.filter.pod_sandbox_id
         for index in reversed(range(len(answer.stats))):
             if not _pod_of(containers, answer.stats[index].attributes.id).startswith(pod):
@@ -140,13 +144,13 @@ def prepared(server: FakeServer, now: float) -> None:
 
     def container_stats(request: Any, context: Any) -> cri_pb2.ListContainerStatsResponse:
         sample = next(samples)
-        found = scene.fake_container_stats(sample, sample * 10**9)
-        return cri_pb2.ListContainerStatsResponse(stats=found)
+        stats = scene.fake_container_stats(sample, sample * 10**9)
+        return cri_pb2.ListContainerStatsResponse(stats=stats)
 
     def pod_stats(request: Any, context: Any) -> cri_pb2.ListPodSandboxStatsResponse:
         sample = next(samples)
-        found = scene.fake_pod_stats(sample, sample * 10**9)
-        return cri_pb2.ListPodSandboxStatsResponse(stats=found)
+        stats = scene.fake_pod_stats(sample, sample * 10**9)
+        return cri_pb2.ListPodSandboxStatsResponse(stats=stats)
 
     def images(request: Any, context: Any) -> cri_pb2.ListImagesResponse:
         return cri_pb2.ListImagesResponse(images=scene.fake_images(request.filter.image.image))
@@ -222,33 +226,35 @@ def _nanoseconds(text: str) -> str:
     return str(int(moment.timestamp()) * 10**9 + int(fraction.ljust(9, "0")))
 
 
-def _of_id(found: Iterable[Any], start: str) -> list[Any]:
+def _of_id(items: Iterable[Any], start: str) -> list[Any]:
     """Filter a list by an ID or its prefix; a prefix that fits several matches nothing."""
-    fitting = [each for each in found if _id(each).startswith(start)]
+    fitting = [item for item in items if _id(item).startswith(start)]
     return fitting if not start or len(fitting) == 1 else []
 
 
-def _id(each: Any) -> str:
-    identifier: str = each.attributes.id if hasattr(each, "attributes") else each.id
+def _id(item: Any) -> str:
+    identifier: str = item.attributes.id if hasattr(item, "attributes") else item.id
     return identifier
 
 
 def _pod_of(containers: Iterable[cri_pb2.Container], container_id: str) -> str:
-    return next(each.pod_sandbox_id for each in containers if each.id == container_id)
+    return next(
+        container.pod_sandbox_id for container in containers if container.id == container_id
+    )
 
 
-def _has_labels(each: Any, condition: Any) -> bool:
+def _has_labels(item: Any, condition: Any) -> bool:
     wanted = condition.label_selector.items()
-    return all(each.labels.get(key) == value for key, value in wanted)
+    return all(item.labels.get(key) == value for key, value in wanted)
 
 
 def _not_one(kind: str, start: str, count: int) -> Status:
-    what = f'an error occurred when try to find {kind} "{start}"'
+    text = f'an error occurred when try to find {kind} "{start}"'
     if count:
         return Status(
-            grpc.StatusCode.UNKNOWN, f"{what}: Multiple IDs found with provided prefix: {start}"
+            grpc.StatusCode.UNKNOWN, f"{text}: Multiple IDs found with provided prefix: {start}"
         )
-    return Status(grpc.StatusCode.NOT_FOUND, f"{what}: not found")
+    return Status(grpc.StatusCode.NOT_FOUND, f"{text}: not found")
 
 
 def _without_info(answer: Any, verbose: bool) -> Any:

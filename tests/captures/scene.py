@@ -30,10 +30,10 @@ def hex_id(number: int) -> str:
 
 def prepared(name: str) -> Any:
     """Return the prepared runtime's response to a call; a list of responses for a stream."""
-    called, found = method(name), _PREPARED[name]
+    called, documents = method(name), _PREPARED[name]
     if called.is_stream:
-        return [json_format.ParseDict(one, called.response_type()) for one in found]
-    return json_format.ParseDict(found, called.response_type())
+        return [json_format.ParseDict(document, called.response_type()) for document in documents]
+    return json_format.ParseDict(documents, called.response_type())
 
 
 def fake_images(name: str = "") -> list[cri_pb2.Image]:

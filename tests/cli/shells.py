@@ -85,8 +85,8 @@ class Shell:
     def press(self, line: str, keys: str) -> tuple[str, str]:
         """Type a line and keys; return what is shown below the line, and the resulting line."""
         self.type(f"{line}{keys}{SHOW}")
-        found = self.read(rb"(.*)<<([^\r\n]*)>>")
-        return found[1].decode(), found[2].decode()
+        match = self.read(rb"(.*)<<([^\r\n]*)>>")
+        return match[1].decode(), match[2].decode()
 
     def hang_up(self) -> None:
         os.close(self.terminal)
@@ -107,8 +107,8 @@ class Shell:
         while (left_s := ends_at - time.monotonic()) > 0:
             if select.select([self.terminal], [], [], left_s)[0]:
                 output += os.read(self.terminal, 65536)
-                if found := re.search(pattern, output, re.DOTALL):
-                    return found
+                if match := re.search(pattern, output, re.DOTALL):
+                    return match
         raise TimeoutError(output)
 
 
@@ -163,6 +163,6 @@ def fish(
     assert result.stderr == ""
     blocks = result.stdout.split("==\n")[1:]
     return [
-        {word: text for word, _, text in (each.partition("\t") for each in block.splitlines())}
+        {word: text for word, _, text in (line.partition("\t") for line in block.splitlines())}
         for block in blocks
     ]

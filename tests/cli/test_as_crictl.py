@@ -496,5 +496,5 @@ FULL = "crictl: cannot write to standard output: no space left on device\n"
 def test_help_that_is_lost_in_the_end(program: str) -> None:
     with Path("/dev/full").open("w") as full:
         words = [program, "rmi", "--help"], [program, "create"]
-        done = [subprocess.run(each, stdout=full, stderr=subprocess.PIPE) for each in words]
-    assert [(each.returncode, each.stderr.decode()) for each in done] == [(1, FULL)] * 2
+        done = [subprocess.run(line, stdout=full, stderr=subprocess.PIPE) for line in words]
+    assert [(process.returncode, process.stderr.decode()) for process in done] == [(1, FULL)] * 2

@@ -81,7 +81,7 @@ WRONG = (
     ("ps x", "got unexpected extra argument(s) (x)"),
     ("--timeout", 'option "--timeout" needs a value'),
     ("ps --all=maybe", 'option "--all": "maybe" is not a boolean (true or false)'),
-    *((f"ps {one}", f'unknown option "{one}"') for one in ("-qx", "-aqz", "--aq")),
+    *((f"ps {options}", f'unknown option "{options}"') for options in ("-qx", "-aqz", "--aq")),
     ("ps -o ''", 'unknown output format ""'),
     ("pods -s '\x1b[2J'", r"invalid value for '-s': '\x1b[2J' is not one of"),
     ("pods --label =a", 'invalid value for --label: "=a" is not KEY=VALUE'),

@@ -32,13 +32,13 @@ from tests.support.boards import (
 EVICTED = Pod("shop", "a", "u", "Failed", (), (), reason="Evicted")
 
 
-def row(found: Report[PodFacts]) -> BoardRow:
-    (one,) = rows_of([found])
-    return one
+def row(report: Report[PodFacts]) -> BoardRow:
+    (shown,) = rows_of([report])
+    return shown
 
 
 @pytest.mark.parametrize(
-    ("found", "state", "what"),
+    ("examined", "state", "status"),
     [
         (report("a", RUNNING), State.RUNNING, "running 2 hours"),
         (report("a", CRASHED), State.SICK, "crashing, 3 restarts"),
@@ -55,30 +55,30 @@ def row(found: Report[PodFacts]) -> BoardRow:
         (report("a", TO_COME), State.WAITING, "to be started"),
     ],
 )
-def test_each_state(found: Report[PodFacts], state: State, what: str) -> None:
-    one = row(found)
-    assert (one.state, one.what) == (state, what)
+def test_each_state(examined: Report[PodFacts], state: State, status: str) -> None:
+    shown = row(examined)
+    assert (shown.state, shown.what) == (state, status)
 
 
 def test_what_is_sick_comes_first_then_pulls_then_the_others() -> None:
     rows = ordered(rows_of(REPORTS))
-    assert [one.pod for one in rows] == ["shop/api", "shop/pulls", "shop/batch", "shop/web"]
+    assert [row.pod for row in rows] == ["shop/api", "shop/pulls", "shop/batch", "shop/web"]
 
 
 def test_pulls_of_nobody_have_rows_and_those_of_pods_only_one() -> None:
     stray = replace(QUEUED, image="x/y:1")
     others = [replace(PULLING, pods=("shop/pulls",)), stray]
     rows = rows_of(REPORTS, others)
-    assert [one.image for one in rows if one.pull is not None].count("reg.example/web:1") == 2
-    assert [one.image for one in rows if not one.pod] == ["x/y:1"]
+    assert [row.image for row in rows if row.pull is not None].count("reg.example/web:1") == 2
+    assert [row.image for row in rows if not row.pod] == ["x/y:1"]
 
 
 def test_a_pull_without_a_pod_that_a_row_waits_for_has_no_second_row() -> None:
     """containerd does not name a pull's pod, and may name its image by digest."""
     other = replace(PULLING)
     rows = rows_of(REPORTS, [PULLING, other])
-    assert [one.pod for one in rows if one.pull is PULLING] == ["shop/pulls"]
-    assert [one.pod for one in rows if one.pull is other] == [""]
+    assert [row.pod for row in rows if row.pull is PULLING] == ["shop/pulls"]
+    assert [row.pod for row in rows if row.pull is other] == [""]
 
 
 def test_the_screen() -> None:
@@ -110,8 +110,8 @@ def test_at_80_columns_the_reason_of_a_failed_pull_is_whole(failure: str, told: 
     reference = f"registry.example:5000/{'a-team/' * 5}web:1"
     images = (Image(reference, is_present=False, failure=f"pull {reference}: {failure}"),)
     to_come = replace(TO_COME, image=reference)
-    (one,) = rows_of([report("web-7d9c6b4f5-x2x7k-abcde", to_come, images=images)])
-    line = list(lines_of(replace(BOARD, rows=(one,)), 80))[2]
+    (shown,) = rows_of([report("web-7d9c6b4f5-x2x7k-abcde", to_come, images=images)])
+    line = list(lines_of(replace(BOARD, rows=(shown,)), 80))[2]
     assert line == f"! shop/web-7d9…-x2x7k-abcde  main  {told}"
 
 

@@ -94,9 +94,9 @@ def test_lines_in_fish(home: Path) -> None:
         "pycrictl stop --timeout ": set(),
         "pycrictl nosuch ": set(),
     }  # fmt: skip
-    found = shells.fish(home, shells.environment(home), ["pycrictl ", *cases])
-    assert found[0]["images"] == "List the images on the node"
-    assert dict(zip(cases, map(set, found[1:]), strict=True)) == cases
+    answers = shells.fish(home, shells.environment(home), ["pycrictl ", *cases])
+    assert answers[0]["images"] == "List the images on the node"
+    assert dict(zip(cases, map(set, answers[1:]), strict=True)) == cases
 
 
 def test_zsh_shows_descriptions(zsh: shells.Shell) -> None:
@@ -137,5 +137,5 @@ def test_the_script_of_a_link(home: Path, tmp_path: Path, monkeypatch: pytest.Mo
         assert bash.complete("pycrictl imagef") == "pycrictl imagef"
     with shells.zsh(home, env, folder=tmp_path) as zsh:
         assert zsh.complete("crictl imagef") == "crictl imagefsinfo "
-    (found,) = shells.fish(home, env, ["crictl imagef"], script=tmp_path / "fish")
-    assert set(found) == {"imagefsinfo"}
+    (answer,) = shells.fish(home, env, ["crictl imagef"], script=tmp_path / "fish")
+    assert set(answer) == {"imagefsinfo"}

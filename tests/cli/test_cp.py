@@ -45,8 +45,10 @@ def root(as_root: None, fake: FakeServer, tmp_path: Path) -> Iterator[Path]:
 def offer(fake: FakeServer, *, runs: bool = True) -> None:
     """Offer a container in the list only, without its status or process."""
     state = cri_pb2.CONTAINER_RUNNING if runs else cri_pb2.CONTAINER_EXITED
-    one = cri_pb2.Container(id=ID, metadata=cri_pb2.ContainerMetadata(name="web"), state=state)
-    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=[one]))
+    container = cri_pb2.Container(
+        id=ID, metadata=cri_pb2.ContainerMetadata(name="web"), state=state
+    )
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=[container]))
 
 
 def run(fake: FakeServer, *words: str) -> Run:
@@ -268,7 +270,7 @@ def test_a_server_names_only_some_of_what_was_left_out(fake: FakeServer, tmp_pat
     named = [Skipped(b"to/pipe", "special", "it is a named pipe")]
     told = encode_success(Summary(files=1, skipped=150), named)
     with copy_server(fake) as server:
-        server.script = partial(server.take, outcome=told)
+        server.script = partial(server.receive_archive, outcome=told)
         shown = run(fake, "--progress", "json", str(tmp_path / "f"), "web:/to")
         quiet = run(fake, "--quiet", str(tmp_path / "f"), "web:/to")
     assert (shown.code, quiet.code) == (1, 1)

@@ -39,11 +39,13 @@ def run(endpoint: str, *words: str) -> Run:
 def test_a_node_without_anything_serious(fake: FakeServer) -> None:
     node(fake)
     done = run(fake.endpoint, "--no-registry", "-o", "json")
-    found = json.loads(done.stdout)
-    kinds = {one["kind"] for one in found["findings"] if one["severity"] == "serious"}
+    document = json.loads(done.stdout)
+    kinds = {
+        finding["kind"] for finding in document["findings"] if finding["severity"] == "serious"
+    }
     assert kinds <= {"disk-full", "clock"}  # this machine may have them
     assert (done.code, done.stderr) == (int(bool(kinds)), "")
-    assert found["facts"]["runtime"] == "cri-o 1.36.0"
+    assert document["facts"]["runtime"] == "cri-o 1.36.0"
 
 
 def test_serious_findings_come_first(fake: FakeServer) -> None:
@@ -77,7 +79,7 @@ def test_sources_that_fail_are_named(fake: FakeServer) -> None:
     for name in ("Version", "Status", "ImageFsInfo", "ListImages"):
         fake.offer(name, Status(grpc.StatusCode.INTERNAL, "broken"))
     done = run(fake.endpoint, "-o", "json")
-    missing = {one["source"] for one in json.loads(done.stdout)["facts"]["missing"]}
+    missing = {source["source"] for source in json.loads(done.stdout)["facts"]["missing"]}
     assert {"runtime version", "runtime status", "disks", "images"} <= missing
 
 
@@ -86,10 +88,10 @@ def test_a_runtime_that_hangs_is_the_first_finding(tmp_path: Path) -> None:
         silent.bind(f"{tmp_path}/hung.sock")
         silent.listen()
         done = run(f"unix://{tmp_path}/hung.sock", "-o", "json")
-    found = json.loads(done.stdout)
-    assert (done.code, found["findings"][0]["kind"]) == (1, "runtime-hung")
-    assert "it accepts connections but does not answer" in found["findings"][0]["text"]
-    assert found["facts"]["disks"] is not None
+    document = json.loads(done.stdout)
+    assert (done.code, document["findings"][0]["kind"]) == (1, "runtime-hung")
+    assert "it accepts connections but does not answer" in document["findings"][0]["text"]
+    assert document["facts"]["disks"] is not None
 
 
 @pytest.mark.parametrize("name", ["Version", "Status", "ListContainers", "ImageFsInfo"])
@@ -102,10 +104,10 @@ def test_a_call_that_hangs_is_the_first_finding_and_hides_no_other_source(
     fake.offer(name, lambda request, context: is_over.wait(60))
     done = run(fake.endpoint, "--no-registry", "-o", "json")
     is_over.set()
-    found = json.loads(done.stdout)
-    assert (done.code, found["findings"][0]["kind"]) == (1, "runtime-hung")
-    assert name in found["findings"][0]["text"]
-    assert bool(found["facts"]["runtime"]) == (name != "Version")
+    document = json.loads(done.stdout)
+    assert (done.code, document["findings"][0]["kind"]) == (1, "runtime-hung")
+    assert name in document["findings"][0]["text"]
+    assert bool(document["facts"]["runtime"]) == (name != "Version")
 
 
 @pytest.mark.root

@@ -118,9 +118,9 @@ REQUIRED = {
 )
 def test_the_values_are_told_for_an_unknown_one(command: Command, option: surface.Option) -> None:
     words = [
-        REQUIRED.get(each.metavar, "x")
-        for each in command.arguments
-        if each.is_required or command.name in ("exec", "debug")  # the words of another program
+        REQUIRED.get(argument.metavar, "x")
+        for argument in command.arguments
+        if argument.is_required or command.name in ("exec", "debug")  # the words of another program
     ]
     run = Run(
         "-r", "/nonexistent", "--max-retries=0",

@@ -173,14 +173,14 @@ def test_a_container_that_is_not_there_yet_but_in_the_pods_spec(
     fake: FakeServer, node: Path, name: str, shown: set[str]
 ) -> None:
     listed = [pod(WEB, "web")]
-    with progress_streams([*STORY, *({**each, "image": OTHER} for each in STORY)]) as server:
+    with progress_streams([*STORY, *({**message, "image": OTHER} for message in STORY)]) as server:
         fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=listed), repeat=True)
         fake.prepare("ListContainers", cri_pb2.ListContainersResponse(), repeat=True)
         fake.prepare("ImagePullProgress", url(server.url))
         words = ["--host-root", str(node), "-r", fake.endpoint, "image-pull-progress"]
         run = Run(*words, "web", "-c", name, "--progress", "json")
     assert run.code == 0, run.stderr
-    assert {each["image"] for each in objects(run)} == shown
+    assert {item["image"] for item in objects(run)} == shown
     image, *others = shown
     told = "the whole pod" if others else f'"{image}"'
     assert f'container "{name}" does not exist yet: showing the pulls of {told}' in run.stderr

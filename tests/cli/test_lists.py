@@ -32,12 +32,14 @@ def run(fake: FakeServer, *words: str) -> Run:
 
 @pytest.fixture
 def containers(fake: FakeServer) -> FakeServer:
-    found = scene.fake_containers(NOW)[:3]
-    for number, container in enumerate(found):
+    containers = scene.fake_containers(NOW)[:3]
+    for number, container in enumerate(containers):
         container.image_id = f"sha256:{scene.hex_id(90 + number)}"
         container.labels["io.kubernetes.pod.uid"] = f"uid-{number}"
         container.metadata.name = f"app-{10 - number}"
-    fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=found), repeat=True)
+    fake.prepare(
+        "ListContainers", cri_pb2.ListContainersResponse(containers=containers), repeat=True
+    )
     return fake
 
 
@@ -58,18 +60,21 @@ def test_wide_containers(containers: FakeServer) -> None:
 
 
 def test_pods_of_containers_without_labels_are_found_by_the_sandbox(fake: FakeServer) -> None:
-    found = scene.fake_containers(NOW)[:3]
-    found[0].labels["io.kubernetes.pod.name"] = "labelled"
-    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=found))
+    containers = scene.fake_containers(NOW)[:3]
+    containers[0].labels["io.kubernetes.pod.name"] = "labelled"
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=containers))
     metadata = cri_pb2.PodSandboxMetadata(name="web", namespace="shop", uid="u7")
-    pods = [cri_pb2.PodSandbox(id=one.pod_sandbox_id, metadata=metadata) for one in found[:2]]
+    pods = [
+        cri_pb2.PodSandbox(id=container.pod_sandbox_id, metadata=metadata)
+        for container in containers[:2]
+    ]
     fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=pods))
     shown = run(fake, "ps", "-a", "-o", "wide").stdout
     assert column(shown, "POD  ") == ["labelled", "web", "unknown"]
     assert column(shown, "NAMESPACE") == ["shop", "shop", "unknown"]
     assert column(shown, "POD UID") == ["u7", "u7", "unknown"]
     in_shop = run(fake, "ps", "-aq", "--namespace", "^shop$").stdout.split()
-    assert in_shop == [one.id for one in found[:2]]
+    assert in_shop == [container.id for container in containers[:2]]
     assert run(fake, "ps", "-av").stdout.count("Namespace: shop\n") == 2
 
 
@@ -181,7 +186,7 @@ def test_an_answer_with_gaps_is_not_shown(
     assert (shown.code, shown.stdout) == (1, "")
     (line,) = shown.stderr.splitlines()
     assert "the runtime answered with" in line or "the runtime gave no " in line
-    assert [each.method for each in fake.calls if each.is_known] == [call]
+    assert [made.method for made in fake.calls if made.is_known] == [call]
 
 
 def test_another_socket_for_images(fake: FakeServer) -> None:

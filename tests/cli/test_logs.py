@@ -65,7 +65,7 @@ def log(fake: FakeServer, tmp_path: Path) -> Path:
     return path
 
 
-OWN = [each for each in CAPTURES if each.name in DIFFERENT or is_interrupted(each)]
+OWN = [capture for capture in CAPTURES if capture.name in DIFFERENT or is_interrupted(capture)]
 
 
 @pytest.mark.parametrize("capture", OWN, ids=lambda capture: capture.name)
@@ -137,12 +137,12 @@ def test_lines_that_crictl_drops(
 def test_both_outputs_in_one_file_and_in_two(fake: FakeServer, log: Path, tmp_path: Path) -> None:
     log.write_text("".join(line(str(n), ("stdout", "stderr")[n % 2]) for n in range(1000)))
     paths = [tmp_path / name for name in ("one", "out", "err")]
-    with paths[0].open("wb") as one, paths[1].open("wb") as out, paths[2].open("wb") as err:
-        for stdout, stderr in ((one, one), (out, err)):
+    with paths[0].open("wb") as both, paths[1].open("wb") as out, paths[2].open("wb") as err:
+        for stdout, stderr in ((both, both), (out, err)):
             command = [sys.executable, "-m", "pycrictl", "-r", fake.endpoint, "logs", "web"]
             subprocess.run(command, stdout=stdout, stderr=stderr, check=True)
-    found = [[int(number) for number in path.read_text().split()] for path in paths]
-    assert found == [[*range(1000)], [*range(0, 1000, 2)], [*range(1, 1000, 2)]]
+    numbers = [[int(number) for number in path.read_text().split()] for path in paths]
+    assert numbers == [[*range(1000)], [*range(0, 1000, 2)], [*range(1, 1000, 2)]]
 
 
 @pytest.fixture

@@ -125,12 +125,12 @@ def test_the_table(path: str) -> None:
 
 
 def test_json_and_yaml_say_the_same(path: str) -> None:
-    found = json.loads(limiter(path, "status", "-o", "json").stdout)
-    assert limiter(path, "status", "-o", "jsonpath={.limit}").stdout == f"{found['limit']}\n"
-    assert found == yaml.safe_load(limiter(path, "status", "-o", "yaml").stdout)
-    assert found == document()
-    assert found["running"][0]["since"] == "2001-09-09T01:46:20.000Z"
-    assert found["waiting"][1]["behind"] == "a/three"
+    status = json.loads(limiter(path, "status", "-o", "json").stdout)
+    assert limiter(path, "status", "-o", "jsonpath={.limit}").stdout == f"{status['limit']}\n"
+    assert status == yaml.safe_load(limiter(path, "status", "-o", "yaml").stdout)
+    assert status == document()
+    assert status["running"][0]["since"] == "2001-09-09T01:46:20.000Z"
+    assert status["waiting"][1]["behind"] == "a/three"
 
 
 def test_set(path: str) -> None:

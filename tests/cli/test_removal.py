@@ -84,8 +84,8 @@ def image(number: int, *tags: str) -> cri_pb2.Image:
 def image_status(images: list[cri_pb2.Image]) -> Any:
     def answer(request: Any, context: object) -> cri_pb2.ImageStatusResponse:
         name = request.image.image
-        found = [image for image in images if name == image.id or name in image.repo_tags]
-        return cri_pb2.ImageStatusResponse(image=found[0] if found else None)
+        matches = [image for image in images if name == image.id or name in image.repo_tags]
+        return cri_pb2.ImageStatusResponse(image=matches[0] if matches else None)
 
     return answer
 

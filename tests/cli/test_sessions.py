@@ -46,8 +46,8 @@ def test_a_negative_status_is_a_failure(fake: FakeServer) -> None:
 
 def containers(*ids: str) -> cri_pb2.ListContainersResponse:
     metadata = cri_pb2.ContainerMetadata(name="web")
-    found = [cri_pb2.Container(id=name, metadata=metadata) for name in ids]
-    return cri_pb2.ListContainersResponse(containers=found)
+    containers = [cri_pb2.Container(id=name, metadata=metadata) for name in ids]
+    return cri_pb2.ListContainersResponse(containers=containers)
 
 
 def test_selected_containers(fake: FakeServer) -> None:

@@ -35,10 +35,10 @@ IN_THE_LIBRARY = {
 
 def options_of(params: Iterable[Any]) -> dict[str, TyperOption]:
     return {
-        spelling.lstrip("-"): each
-        for each in params
-        if isinstance(each, TyperOption)
-        for spelling in each.opts
+        spelling.lstrip("-"): parameter
+        for parameter in params
+        if isinstance(parameter, TyperOption)
+        for spelling in parameter.opts
     }
 
 
@@ -81,9 +81,9 @@ def crictls_commands() -> list[tuple[CommandSpec, dict[str, Any]]]:
             continue
         pairs.append((entry, command))
         for inner in command["subcommands"]:
-            found = [sub for sub in entry.subcommands if sub.name == inner["name"]]
-            assert found, f"{entry.name} has no {inner['name']}"
-            pairs.append((found[0], inner))
+            subcommands = [sub for sub in entry.subcommands if sub.name == inner["name"]]
+            assert subcommands, f"{entry.name} has no {inner['name']}"
+            pairs.append((subcommands[0], inner))
     return pairs
 
 

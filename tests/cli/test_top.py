@@ -44,8 +44,8 @@ def test_once_as_text_and_as_data(fake: FakeServer) -> None:
         "! a/bad  app  crashed   exit 3, about a minute ago",
         "  a/ok   app  running 2 hours",
     ]
-    found = json.loads(top(fake, "-o", "json").stdout)
-    assert [(one["pod"], one["state"]) for one in found["rows"]] == [
+    document = json.loads(top(fake, "-o", "json").stdout)
+    assert [(row["pod"], row["state"]) for row in document["rows"]] == [
         ("a/bad", "sick"),
         ("a/ok", "running"),
     ]

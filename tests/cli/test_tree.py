@@ -21,7 +21,7 @@ from pycrictl.cli.persona import Persona
 from pycrictl.cli.tree import Program, command_of
 from tests.cli.run import Run
 
-ENTRIES = [each for entry in COMMANDS for each in (entry, *entry.subcommands)]
+ENTRIES = [command for entry in COMMANDS for command in (entry, *entry.subcommands)]
 
 
 def meant(words: list[str]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def lines_of(entry: CommandSpec, path: tuple[str, ...]) -> st.SearchStrategy[lis
     option = st.one_of(name, st.tuples(name, VALUES).map("=".join)) if spellings else VALUES
     word = st.sampled_from(["help", "h", "jsonschema", "-", "-aq", "\udcff"])
     words = st.lists(st.one_of(option, VALUES, word), max_size=6)
-    return words.map(lambda each: [*path, *each])
+    return words.map(lambda line: [*path, *line])
 
 
 LINES = st.one_of(
@@ -88,11 +88,14 @@ def test_random_lines_are_read_or_refused(words: list[str]) -> None:
         (["ps", "--state", ""], {"state": None}),
         (["stop", "--timeout", "-0x1"], {"timeout": -1}),
         (["rm", "--", "-f"], {"containers": ("-f",), "force": False}),
-        *((["ps", *one.split()], {"last": 3}) for one in ("--last 3", "-last 3", "-n 3", "-n=3")),
-        *((["ps", f"--all={one}"], {"all_": True}) for one in "1 t T true TRUE True".split()),
         *(
-            (["ps", "-a", f"-a={one}"], {"all_": False})
-            for one in "0 f F false FALSE False".split()
+            (["ps", *option.split()], {"last": 3})
+            for option in ("--last 3", "-last 3", "-n 3", "-n=3")
+        ),
+        *((["ps", f"--all={word}"], {"all_": True}) for word in "1 t T true TRUE True".split()),
+        *(
+            (["ps", "-a", f"-a={word}"], {"all_": False})
+            for word in "0 f F false FALSE False".split()
         ),
         (["pull", "-pt", "5s", "x"], {"pull_timeout": 5.0}),  # a name wins over bundled flags
         (["ps", "--last", "-1", "--label", "--all"], {"last": -1, "labels": ("--all",)}),
@@ -140,8 +143,8 @@ def test_variables(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.target)
 def test_numbers_are_read_as_go_reads_them(entry: CommandSpec) -> None:
     """Typer's own integer parser rejects 0x10, and accepts forms that Go rejects."""
-    for each in command_of(entry).params:
-        assert each.type.name not in ("int", "float"), each.name
+    for parameter in command_of(entry).params:
+        assert parameter.type.name not in ("int", "float"), parameter.name
 
 
 def test_the_table_cannot_drift() -> None:

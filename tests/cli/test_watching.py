@@ -86,14 +86,14 @@ def test_measurements_repeat_until_interrupted(
 
 def test_a_list_is_written_again_when_it_changes(fake: FakeServer) -> None:
     def images(*ids: str) -> cri_pb2.ListImagesResponse:
-        return cri_pb2.ListImagesResponse(images=[cri_pb2.Image(id=each) for each in ids])
+        return cri_pb2.ListImagesResponse(images=[cri_pb2.Image(id=image_id) for image_id in ids])
 
     fake.prepare("ListImages", images("a"), images("a"), images("a", "b"), repeat=True)
     words = ("images", "-w", "-o", "json")
     code, stdout, stderr = interrupted(fake, *words, call="ListImages", after_answers=3)
     assert (code, stderr) == (0, "")
-    found = [[image["id"] for image in document["images"]] for document in documents(stdout)]
-    assert found == [["a"], ["a", "b"]]
+    listed = [[image["id"] for image in document["images"]] for document in documents(stdout)]
+    assert listed == [["a"], ["a", "b"]]
 
 
 def test_a_watch_ends_with_its_runtime(fake: FakeServer) -> None:
@@ -115,8 +115,8 @@ def at_last(terminal: Terminal, columns: int, rows: int) -> Screen:
 
 
 def many_containers() -> cri_pb2.ListContainersResponse:
-    found = [cri_pb2.Container(id=scene.hex_id(number)) for number in range(1, 31)]
-    return cri_pb2.ListContainersResponse(containers=found)
+    containers = [cri_pb2.Container(id=scene.hex_id(number)) for number in range(1, 31)]
+    return cri_pb2.ListContainersResponse(containers=containers)
 
 
 def test_a_terminal_is_painted_in_place(fake: FakeServer) -> None:

@@ -61,12 +61,12 @@ def test_sources_that_fail_are_named_and_never_fatal(fake: FakeServer, root: str
         fake.offer(name, Status(grpc.StatusCode.INTERNAL, "broken"))
     done = run(fake, root, "web", "-o", "json")
     assert (done.code, done.stderr) == (1, "")
-    found = json.loads(done.stdout)
-    missing = {one["source"]: one["reason"] for one in found["facts"]["missing"]}
+    document = json.loads(done.stdout)
+    missing = {source["source"]: source["reason"] for source in document["facts"]["missing"]}
     expected = {"disks", "image status", "runtime status", "pod status", "container status"}
     assert expected <= set(missing)
     assert "broken" in missing["disks"]
-    assert found["facts"]["containers"][0]["state"] == "unknown"
+    assert document["facts"]["containers"][0]["state"] == "unknown"
 
 
 def test_all_pods_that_are_not_what_they_should_be(fake: FakeServer) -> None:
@@ -85,10 +85,10 @@ def test_all_pods_that_are_not_what_they_should_be(fake: FakeServer) -> None:
     ]
     assert "0" not in asked  # the list already shows that it runs
     done = Run("-r", fake.endpoint, "why", "--no-kube", "-o", "json", wall_clock=lambda: NOW)
-    found = json.loads(done.stdout)
-    assert (done.code, found["sick"], found["pods"]) == (1, 2, 4)
-    assert [one["pod"] for one in found["findings"]] == ["a/bad", "a/worse"]
-    assert found["findings"][0]["cause"]["kind"] == "crashed"
+    document = json.loads(done.stdout)
+    assert (done.code, document["sick"], document["pods"]) == (1, 2, 4)
+    assert [finding["pod"] for finding in document["findings"]] == ["a/bad", "a/worse"]
+    assert document["findings"][0]["cause"]["kind"] == "crashed"
 
 
 def test_no_pod_is_sick(fake: FakeServer) -> None:
@@ -119,6 +119,6 @@ def test_ended_containers_are_asked_for_once(fake: FakeServer) -> None:
         first = survey.pods()
         asked = fake.methods().count("ContainerStatus")
         second = survey.pods()
-    assert [one.facts.full_name for one in first.reports if one.is_sick] == ["a/bad"]
+    assert [report.facts.full_name for report in first.reports if report.is_sick] == ["a/bad"]
     assert second.reports == first.reports
     assert fake.methods().count("ContainerStatus") == asked

@@ -34,8 +34,8 @@ def entry(
 
 def listing(data: bytes) -> dict[str, tarfile.TarInfo]:
     """Return the entries of an archive by name, without leading `./` and trailing slashes."""
-    with tarfile.open(fileobj=io.BytesIO(data)) as found:
-        return {name_of(one.name): one for one in found.getmembers()}
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        return {name_of(member.name): member for member in archive.getmembers()}
 
 
 def name_of(name: str) -> str:
@@ -43,10 +43,10 @@ def name_of(name: str) -> str:
 
 
 def content(data: bytes, name: str) -> bytes:
-    with tarfile.open(fileobj=io.BytesIO(data)) as found:
-        for one in found.getmembers():
-            if name_of(one.name) == name:
-                file = found.extractfile(one)
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        for member in archive.getmembers():
+            if name_of(member.name) == name:
+                file = archive.extractfile(member)
                 assert file is not None, f"{name} is no file"
                 return file.read()
     raise AssertionError(f"{name} is not in the archive")

@@ -123,27 +123,28 @@ def pytest_runtest_makereport(
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     if "CONFORMANCE_TABLE" not in os.environ:
         return
-    found: dict[str, tuple[str, str, str, str]] = {}
+    results: dict[str, tuple[str, str, str, str]] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:
             for name, value in getattr(report, "user_properties", ()):
                 if name == "rule":
                     number, sentence, source = value
-                    before = found.get(number, ("",))[0]
+                    before = results.get(number, ("",))[0]
                     outcome = _worst(before, report)
                     if outcome:
-                        found[number] = (outcome, sentence, source, _reason(report))
+                        results[number] = (outcome, sentence, source, _reason(report))
     terminalreporter.section("rules")
-    for number, (outcome, sentence, source, reason) in sorted(found.items(), key=_order):
+    for number, (outcome, sentence, source, reason) in sorted(results.items(), key=_order):
         terminalreporter.line(f"{number:<4} {outcome:<16} {sentence} [{source}]")
         if outcome == MISSING:
             terminalreporter.line(f"     {reason}")
     counts = [
-        f"{sum(one[0] == kind for one in found.values())} {kind}" for kind in (PASS, FAIL, MISSING)
+        f"{sum(result[0] == kind for result in results.values())} {kind}"
+        for kind in (PASS, FAIL, MISSING)
     ]
     terminalreporter.line(", ".join(counts))
     if path := os.environ["CONFORMANCE_TABLE"]:
-        Path(path).write_text(json.dumps({number: one[0] for number, one in found.items()}))
+        Path(path).write_text(json.dumps({number: result[0] for number, result in results.items()}))
 
 
 def _worst(before: str, report: pytest.TestReport) -> str:

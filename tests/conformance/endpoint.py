@@ -57,10 +57,10 @@ class Settings:
     def of_environment(cls) -> Settings:
         """Read CONFORMANCE_LIMIT and so on."""
         given: dict[str, Any] = {}
-        for each in fields(cls):
-            default: Any = each.default
-            if value := os.environ.get(f"CONFORMANCE_{each.name.upper()}"):
-                given[each.name] = type(default)(value)
+        for setting in fields(cls):
+            default: Any = setting.default
+            if value := os.environ.get(f"CONFORMANCE_{setting.name.upper()}"):
+                given[setting.name] = type(default)(value)
         return cls(**given)
 
 

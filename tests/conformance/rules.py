@@ -19,6 +19,6 @@ def rule(number: str, sentence: str, source: str = OPEN) -> pytest.MarkDecorator
     return pytest.mark.rule(number, sentence, source)
 
 
-def not_implemented(what: str) -> NoReturn:
+def not_implemented(feature: str) -> NoReturn:
     """Skip a test whose rule is about something that the endpoint does not have."""
-    pytest.skip(NOT_IMPLEMENTED + what)
+    pytest.skip(NOT_IMPLEMENTED + feature)

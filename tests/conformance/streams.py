@@ -56,21 +56,27 @@ class Recording:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        found = []
+        messages = []
         for _, text in self.texts:
             try:
                 value = json.loads(text)
             except ValueError:
                 value = None
-            found.append(value if isinstance(value, dict) else {})
-        return found
+            messages.append(value if isinstance(value, dict) else {})
+        return messages
 
     @property
     def last(self) -> dict[tuple[str, str], dict[str, Any]]:
         """The last message of each layer, or of the image if none of its layers is known."""
-        found = {(one.get("image", ""), one.get("layer", "")): one for one in self.messages if one}
-        with_layers = {image for image, layer in found if layer}
-        return {key: one for key, one in found.items() if key[1] or key[0] not in with_layers}
+        last = {
+            (message.get("image", ""), message.get("layer", "")): message
+            for message in self.messages
+            if message
+        }
+        with_layers = {image for image, layer in last if layer}
+        return {
+            key: message for key, message in last.items() if key[1] or key[0] not in with_layers
+        }
 
 
 class Watcher(threading.Thread):
@@ -162,8 +168,12 @@ class Copied:
 
     @property
     def is_failure(self) -> bool:
-        found = self.outcome
-        return found is not None and found.get("status") == "Failure" and bool(found.get("message"))
+        outcome = self.outcome
+        return (
+            outcome is not None
+            and outcome.get("status") == "Failure"
+            and bool(outcome.get("message"))
+        )
 
 
 def copied(connection: ClientConnection) -> Copied:

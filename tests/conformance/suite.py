@@ -39,9 +39,9 @@ class Suite:
             for name, value in known.items():
                 patch.setenv(name, value)
             status = pytest.main([*words, *(str(HERE / name) for name in files or FILES.values())])
-        found: dict[str, str] = json.loads(table.read_text())
-        assert status == ("fail" in found.values())
-        return found
+        results: dict[str, str] = json.loads(table.read_text())
+        assert status == ("fail" in results.values())
+        return results
 
 
 @pytest.fixture

@@ -48,9 +48,9 @@ class Box:
     def get(self, path: str) -> bytes:
         """Return the archive of a path; the copy must succeed."""
         answer = self.endpoint.copy_from(self.id, path)
-        found = download(answer.url)
-        assert found.is_success, found.outcome
-        return found.data
+        copied = download(answer.url)
+        assert copied.is_success, copied.outcome
+        return copied.data
 
     def names(self, path: str) -> set[str]:
         return set(listing(self.get(f"{path}/."))) - {"."}
@@ -91,8 +91,8 @@ def codes(endpoint: Endpoint, container: str, path: str) -> set[grpc.StatusCode]
     return {code(endpoint.copy_from, container, path), into}
 
 
-def unchanged(box: Box, place: str, found: Copied) -> None:
-    assert found.is_failure, found
+def unchanged(box: Box, place: str, copied: Copied) -> None:
+    assert copied.is_failure, copied
     assert box.names(place) == set()
 
 
@@ -148,15 +148,15 @@ def test_urls(endpoint: Endpoint, box: Box) -> None:
 @rule("C8", "Size and CRC-32 of the answer are those of the bytes that come.", RESPONSE)
 def test_size_and_checksum(endpoint: Endpoint, box: Box) -> None:
     answer = endpoint.copy_from(box.id, "/srv")
-    found = download(answer.url)
-    assert (len(found.data), zlib.crc32(found.data)) == (answer.size, answer.checksum)
+    copied = download(answer.url)
+    assert (len(copied.data), zlib.crc32(copied.data)) == (answer.size, answer.checksum)
 
 
 @rule("C9", "The stream has channels (v5), its Status on channel 3, and is closed with 1000.")
 def test_the_stream(endpoint: Endpoint, box: Box) -> None:
-    found = download(endpoint.copy_from(box.id, "/srv/hello").url)
-    assert (found.subprotocol, found.code) == (CHANNELS, 1000)
-    assert found.is_success
+    copied = download(endpoint.copy_from(box.id, "/srv/hello").url)
+    assert (copied.subprotocol, copied.code) == (CHANNELS, 1000)
+    assert copied.is_success
 
 
 @rule("C10", "A file comes out as an archive of that file, content and mode as they are.", COPY)
@@ -177,8 +177,8 @@ def test_a_directory(box: Box) -> None:
 
 @rule("C12", "A symbolic link comes out as the link that it is.", DOCKER)
 def test_a_link(box: Box) -> None:
-    found = listing(box.get("/srv"))["srv/link"]
-    assert (found.type, found.linkname) == (tarfile.SYMTYPE, "hello")
+    member = listing(box.get("/srv"))["srv/link"]
+    assert (member.type, member.linkname) == (tarfile.SYMTYPE, "hello")
 
 
 @rule("C13", "It works where the container has no program but its own.", "KEP-4582, Motivation")
@@ -233,8 +233,8 @@ def test_modes(box: Box, place: str) -> None:
     modes = {"private": 0o600, "program": 0o755}
     made = [entry(name, mode=mode) for name, mode in modes.items()]
     assert box.put(tar(*made), place).is_success
-    found = listing(box.get(f"{place}/."))
-    assert {name: found[name].mode for name in modes} == modes
+    members = listing(box.get(f"{place}/."))
+    assert {name: members[name].mode for name in modes} == modes
 
 
 @rule("C20", "Symbolic and hard links of an archive are made as such.", DOCKER)
@@ -245,10 +245,10 @@ def test_links(box: Box, place: str) -> None:
         entry("soft", tarfile.SYMTYPE, to="file"),
     )
     assert box.put(data, place).is_success
-    found = listing(box.get(f"{place}/."))
-    assert (found["soft"].type, found["soft"].linkname) == (tarfile.SYMTYPE, "file")
+    members = listing(box.get(f"{place}/."))
+    assert (members["soft"].type, members["soft"].linkname) == (tarfile.SYMTYPE, "file")
     assert content(box.get(f"{place}/hard"), "hard") == b"1"
-    assert tarfile.LNKTYPE in (found["hard"].type, found["file"].type)
+    assert tarfile.LNKTYPE in (members["hard"].type, members["file"].type)
 
 
 @rule("C21", "A path below a mounted volume is that of the volume.", COPY)
@@ -274,8 +274,8 @@ def test_user_namespaces(endpoint: Endpoint) -> None:
     owned.uid = owned.gid = 7
     assert made.put(tar(owned), "/tmp").is_success
     assert endpoint.kubelet.run(made.id, "stat", "-c", "%u %g", "/tmp/f").split() == ["7", "7"]
-    found = listing(made.get("/tmp/f"))["f"]
-    assert (found.uid, found.gid) == (7, 7)
+    member = listing(made.get("/tmp/f"))["f"]
+    assert (member.uid, member.gid) == (7, 7)
 
 
 def _in_user_namespace(endpoint: Endpoint) -> Box:

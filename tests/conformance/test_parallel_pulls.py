@@ -32,12 +32,12 @@ def images(endpoint: Endpoint, name: str, count: int, size: int = MIB // 2) -> l
 
 def asked(endpoint: Endpoint, references: list[str], since: int) -> list[str]:
     repositories = {name_of(reference): reference for reference in references}
-    found: dict[str, None] = {}
+    order: dict[str, None] = {}
     for method, path, _ in endpoint.registry.requests[since:]:
         repository = path.removeprefix("/v2/").partition("/blobs/")[0]
         if method == "GET" and "/blobs/" in path and repository in repositories:
-            found[repositories[repository]] = None
-    return list(found)
+            order[repositories[repository]] = None
+    return list(order)
 
 
 class Full:
@@ -52,9 +52,9 @@ class Full:
         for reference in self.references:
             name = name_of(reference)
             self.endpoint.registry.stall(f"{name}/blobs")
-        self.pulls = [self.endpoint.kubelet.start_pull(one) for one in self.references]
-        for one in self.references:
-            wait_for_pull(self.endpoint, one)
+        self.pulls = [self.endpoint.kubelet.start_pull(reference) for reference in self.references]
+        for image in self.references:
+            wait_for_pull(self.endpoint, image)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,7 +69,7 @@ class Full:
 def wait_for_pull(endpoint: Endpoint, reference: str) -> None:
     """Wait until the registry gets a request for an image: its pull has a slot."""
     path = f"/v2/{name_of(reference)}/"
-    wait_until(lambda: any(one.startswith(path) for _, one, _ in endpoint.registry.requests))
+    wait_until(lambda: any(target.startswith(path) for _, target, _ in endpoint.registry.requests))
 
 
 def code(pull: grpc.Future[cri_pb2.PullImageResponse]) -> grpc.StatusCode | None:
@@ -193,7 +193,7 @@ def test_the_place_in_line(endpoint: Endpoint, limit: int) -> None:
             pulls.append(endpoint.kubelet.start_pull(reference, pod))
             watchers.append(Watcher(endpoint.progress_url(pod=pod.id)))
             wait_until(lambda: watchers[-1].recording.texts)
-        places = [one.recording.messages[0].get("queue_position") for one in watchers]
+        places = [watcher.recording.messages[0].get("queue_position") for watcher in watchers]
     if places == [None, None]:
         not_implemented("queue_position, a field of ours")
     assert places == [1, 2]

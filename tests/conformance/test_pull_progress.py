@@ -55,7 +55,7 @@ class Watched:
     @property
     def messages(self) -> Iterator[dict[str, Any]]:
         """The messages of all watchers, without those that are not objects."""
-        return (one for recording in self.all for one in recording.messages if one)
+        return (message for recording in self.all for message in recording.messages if message)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def watched(endpoint: Endpoint) -> Watched:
         began,
         ended[0],
         pull.exception() is None,
-        [one.end() for one in upgraded],
+        [stream.end() for stream in upgraded],
         plain.end(),
         late.end(),
         left.end(),
@@ -161,8 +161,11 @@ def test_each_url_is_another(endpoint: Endpoint, pod: Pod) -> None:
     urls = [endpoint.progress_url(pod=pod.id) for _ in range(4)]
     assert len(set(urls)) == 4
     words = [set(re.findall(r"[A-Za-z0-9_-]+", urlsplit(url).path)) for url in urls]
-    own = [found - set.union(*(words[:n] + words[n + 1 :])) for n, found in enumerate(words)]
-    assert all(sum(map(len, found)) >= 22 for found in own)  # 6 bits a character
+    own = [
+        words_of_one - set.union(*(words[:n] + words[n + 1 :]))
+        for n, words_of_one in enumerate(words)
+    ]
+    assert all(sum(map(len, unique)) >= 22 for unique in own)  # 6 bits a character
 
 
 @rule("P9", "A URL is good for one connection: a second one gets 404.")
@@ -215,7 +218,7 @@ def test_fields(watched: Watched) -> None:
 
 @rule("P15", "`image` is the reference as the pod has it.", FORMAT)
 def test_images(watched: Watched) -> None:
-    assert {one.get("image") or watched.reference for one in watched.messages} <= {
+    assert {message.get("image") or watched.reference for message in watched.messages} <= {
         watched.reference
     }
 
@@ -223,37 +226,39 @@ def test_images(watched: Watched) -> None:
 @rule("P16", "`layer` is the digest of a layer of that image.", FORMAT)
 def test_layers(watched: Watched) -> None:
     digests = {layer.digest for layer in watched.image.layers}
-    assert {one["layer"] for one in watched.messages if one.get("layer")} <= digests
+    assert {message["layer"] for message in watched.messages if message.get("layer")} <= digests
 
 
 @rule("P17", "`progress` is never below 0, and never above a known `total`.", FORMAT)
 def test_progress_and_total(watched: Watched) -> None:
-    for one in watched.messages:
-        assert one["progress"] >= 0, one
-        assert one["total"] <= 0 or one["progress"] <= one["total"], one
+    for message in watched.messages:
+        assert message["progress"] >= 0, message
+        assert message["total"] <= 0 or message["progress"] <= message["total"], message
 
 
 @rule("P18", "In a pull that nothing disturbs, `progress` of an item never falls.")
 def test_progress_never_falls(watched: Watched) -> None:
     for recording in watched.all:
         furthest: dict[tuple[str, str], int] = {}
-        for one in filter(None, recording.messages):
-            key = one.get("image", ""), one.get("layer", "")
-            assert one["progress"] >= furthest.get(key, 0), one
-            furthest[key] = one["progress"]
+        for message in filter(None, recording.messages):
+            key = message.get("image", ""), message.get("layer", "")
+            assert message["progress"] >= furthest.get(key, 0), message
+            furthest[key] = message["progress"]
 
 
 @rule("P19", "At the end the totals are the bytes that the manifest names.")
 def test_totals(watched: Watched) -> None:
     sizes = {layer.digest: layer.size_bytes for layer in watched.image.layers}
     for recording in watched.all:
-        layers = {layer: one for (_, layer), one in recording.last.items() if layer}
+        layers = {layer: message for (_, layer), message in recording.last.items() if layer}
         if layers:
-            assert {layer: one["total"] for layer, one in layers.items()} == {
+            assert {layer: message["total"] for layer, message in layers.items()} == {
                 layer: sizes.get(layer) for layer in layers
             }
         else:
-            assert [one["total"] for one in recording.last.values()] == [sum(sizes.values())]
+            assert [message["total"] for message in recording.last.values()] == [
+                sum(sizes.values())
+            ]
 
 
 @rule("P20", "The stream ends, by close 1000 or the end of the body, when the pull has.")
@@ -269,18 +274,20 @@ def test_the_last_word(watched: Watched) -> None:
     assert watched.pulled
     for recording in watched.all:
         assert recording.last
-        for one in recording.last.values():
-            assert one["progress"] == one["total"] > 0, one
-            assert not one.get("error"), one
+        for message in recording.last.values():
+            assert message["progress"] == message["total"] > 0, message
+            assert not message.get("error"), message
 
 
 @rule("P22", "Several clients may watch one pull, and see the same in the end.")
 def test_several_watchers(watched: Watched) -> None:
     def numbers(recording: Recording) -> dict[tuple[str, str], tuple[int, int]]:
-        return {key: (one["progress"], one["total"]) for key, one in recording.last.items()}
+        return {
+            key: (message["progress"], message["total"]) for key, message in recording.last.items()
+        }
 
-    one, other = watched.upgraded
-    assert numbers(one) == numbers(other) == numbers(watched.plain)
+    first, other = watched.upgraded
+    assert numbers(first) == numbers(other) == numbers(watched.plain)
     assert min(len(recording.texts) for recording in watched.upgraded) > 4
 
 
@@ -295,7 +302,7 @@ def test_a_watcher_that_leaves(watched: Watched) -> None:
 def test_a_slow_reader(watched: Watched) -> None:
     first_at = [recording.texts[-1][0] for recording in watched.upgraded]
     assert max(first_at) < watched.pull_ended + END_S
-    assert all(one["progress"] == one["total"] for one in watched.late.last.values())
+    assert all(message["progress"] == message["total"] for message in watched.late.last.values())
     assert watched.late.last.keys() == watched.upgraded[0].last.keys()
 
 
@@ -303,11 +310,11 @@ def test_a_slow_reader(watched: Watched) -> None:
 def test_a_pull_that_had_begun(watched: Watched) -> None:
     for recording in watched.upgraded:
         early = [
-            one
-            for (at, _), one in zip(recording.texts, recording.messages, strict=True)
+            message
+            for (at, _), message in zip(recording.texts, recording.messages, strict=True)
             if at < watched.began + 3
         ]
-        assert sum(one.get("progress", 0) for one in early) > 0
+        assert sum(message.get("progress", 0) for message in early) > 0
 
 
 # One stream, and pulls of various kinds
@@ -337,18 +344,20 @@ def seen(
     No pull ends before those of ``until`` are reported, or ten seconds have passed.
     """
     endpoint.hold()
-    pulls = [endpoint.kubelet.start_pull(*each) for each in pulled]
+    pulls = [endpoint.kubelet.start_pull(*images) for images in pulled]
     watchers = [Watcher(endpoint.progress_url(**stream)) for stream in streams]
     told = [watcher.recording for watcher in watchers]
     settled(
-        lambda: {one.get("image") for each in told for one in each.messages}.issuperset(until),
+        lambda: {
+            message.get("image") for recording in told for message in recording.messages
+        }.issuperset(until),
         limit_s=10,
     )
     endpoint.slow(4 * MIB)
     recordings = [ended(watcher) for watcher in watchers]
     endpoint.registry.limit(None)
     assert [pull.exception() for pull in pulls] == [None] * len(pulls)
-    return [{one.get("image") for one in recording.messages} for recording in recordings]
+    return [{message.get("image") for message in recording.messages} for recording in recordings]
 
 
 @rule("P26", "For an image that is present no download is shown.")
@@ -357,9 +366,9 @@ def test_a_present_image(endpoint: Endpoint) -> None:
     reference = endpoint.shell
     watcher = Watcher(endpoint.progress_url(pod=pod.id))
     endpoint.pull(reference, pod)
-    for one in ended(watcher).messages:
-        assert one["progress"] in (0, one["total"])
-        assert not one.get("error")
+    for message in ended(watcher).messages:
+        assert message["progress"] in (0, message["total"])
+        assert not message.get("error")
 
 
 @rule("P27", "Two containers may have one image: each one's stream is about that image.")
@@ -390,8 +399,8 @@ def test_a_failed_pull(endpoint: Endpoint) -> None:
     watcher = Watcher(endpoint.progress_url(pod=pod.id))
     with pytest.raises(grpc.RpcError):
         endpoint.pull(reference, pod)
-    found = ended(watcher).messages
-    assert any(one.get("error") and one.get("image") == reference for one in found)
+    messages = ended(watcher).messages
+    assert any(message.get("error") and message.get("image") == reference for message in messages)
 
 
 @rule("P30", "The pulls of another pod are not shown.", REQUEST)
@@ -406,7 +415,7 @@ def test_pulls_of_others(endpoint: Endpoint) -> None:
 def test_nothing_to_pull(endpoint: Endpoint) -> None:
     recording = Watcher(endpoint.progress_url(pod=endpoint.pod("nothing").id)).end(END_S)
     assert recording.code == 1000, recording.error
-    assert not any(one.get("error") for one in recording.messages)
+    assert not any(message.get("error") for message in recording.messages)
     assert not recording.error
 
 
@@ -425,4 +434,4 @@ def test_a_pull_given_up(endpoint: Endpoint) -> None:
     endpoint.registry.heal()
     if not messages:
         not_implemented("pulls that have begun")
-    assert any(one.get("error") for one in messages)
+    assert any(message.get("error") for message in messages)

@@ -37,6 +37,6 @@ def test_a_runtime_without_the_proposals(suite: Suite, lab: Lab) -> None:
         return {*(image.id for image in kubelet.images()), *kubelet.running_containers()}
 
     before = held()
-    found = suite.run({"CONFORMANCE_ENDPOINT": lab.node.endpoint})
-    assert set(found.values()) == {"not implemented"}
+    results = suite.run({"CONFORMANCE_ENDPOINT": lab.node.endpoint})
+    assert set(results.values()) == {"not implemented"}
     assert held() == before

@@ -24,12 +24,12 @@ def open_fds() -> set[str]:
     the folder is closed by the time its link is read.
     """
     own_descriptors()
-    found = set()
+    types = set()
     for path in list(Path("/proc/self/fd").iterdir()):
         with suppress(OSError):
             if str(path.readlink()) != "anon_inode:[eventfd]":
-                found.add(path.name)
-    return found
+                types.add(path.name)
+    return types
 
 
 @pytest.fixture(autouse=True)

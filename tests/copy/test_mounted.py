@@ -44,8 +44,8 @@ class Container(NamedTuple):
 
     def mounts(self) -> list[str]:
         text = Path(f"/proc/{self.pid}/mountinfo").read_text()
-        found = [line.split()[4] for line in text.splitlines()]
-        return [path for path in found if "/root/etc" in path]
+        places = [line.split()[4] for line in text.splitlines()]
+        return [path for path in places if "/root/etc" in path]
 
     def state(self) -> tuple[object, ...]:
         return self.mounts(), snapshot(self.root), snapshot(self.volume)
@@ -92,10 +92,10 @@ MOUNTED = '/etc/hosts" is mounted there and cannot be replaced'
 
 
 @both_ways
-@pytest.mark.parametrize("what", ["tree/.", "tree/hosts", "links/.", "links/hosts"])
-def test_a_mounted_file_stays(copy: Copy, container: Container, source: Path, what: str) -> None:
-    target = container.root / ("etc/hosts" if what.endswith("hosts") else "etc")
-    assert refused(copy, f"{source}/{what}", target, container).message.endswith(MOUNTED)
+@pytest.mark.parametrize("mounted", ["tree/.", "tree/hosts", "links/.", "links/hosts"])
+def test_a_mounted_file_stays(copy: Copy, container: Container, source: Path, mounted: str) -> None:
+    target = container.root / ("etc/hosts" if mounted.endswith("hosts") else "etc")
+    assert refused(copy, f"{source}/{mounted}", target, container).message.endswith(MOUNTED)
 
 
 @both_ways
@@ -104,8 +104,8 @@ def test_a_file_that_was_mounted_meanwhile(
 ) -> None:
     etc = container.root / "etc"
     monkeypatch.setattr(Merge, "check", lambda _: None)
-    for what in ("tree/.", "links/."):
-        assert refused(copy, f"{source}/{what}", etc, container).message.endswith(MOUNTED)
+    for path in ("tree/.", "links/."):
+        assert refused(copy, f"{source}/{path}", etc, container).message.endswith(MOUNTED)
     answers, is_mount_point = [False], Directory.is_mount_point
     monkeypatch.setattr(
         Directory,

@@ -122,8 +122,8 @@ def test_wildcards(container: subprocess.Popen[bytes], tmp_path: Path) -> None:
 
 
 def owners(path: Path, *names: str) -> list[tuple[int, int]]:
-    found = [(path / name).lstat() for name in names]
-    return [(status.st_uid, status.st_gid) for status in found]
+    statuses = [(path / name).lstat() for name in names]
+    return [(status.st_uid, status.st_gid) for status in statuses]
 
 
 @pytest.mark.root
@@ -184,9 +184,9 @@ def locate(info: Any, *, state: int = cri_pb2.CONTAINER_RUNNING, pod: str = "") 
             answer.info["info"] = info if isinstance(info, str) else json.dumps(info)
         return answer
 
-    found = on_node.locate(call, ID)
+    root = on_node.locate(call, ID)
     assert asked == ["ContainerStatus", *["ListPodSandbox"] * bool(pod)]
-    return found
+    return root
 
 
 USER = {"process": {"user": {"uid": 3, "gid": 4}}}

@@ -82,11 +82,11 @@ def copied(
     on_skip: OnSkip = ignore,
     is_packed: bool,
 ) -> Summary:
-    with open_source(THIS_MACHINE, os.fsencode(source), follow=follow) as found:
+    with open_source(THIS_MACHINE, os.fsencode(source), follow=follow) as opened:
         if not is_packed:
-            return put_at(destination, TreeArchive(found, on_skip), rules, on_skip=on_skip)
-        with closing(pack(found, on_skip=on_skip)) as pieces:
-            coming = Archive(pieces, single=True, name=found.top)
+            return put_at(destination, TreeArchive(opened, on_skip), rules, on_skip=on_skip)
+        with closing(pack(opened, on_skip=on_skip)) as pieces:
+            coming = Archive(pieces, single=True, name=opened.top)
             return put_at(destination, coming, rules, on_skip=on_skip)
 
 
@@ -137,13 +137,13 @@ def below(top: Path) -> Iterator[tuple[str, os.stat_result, Path | bytes | None]
 
 def listing(top: Path, *, ids: bool = False, times: bool = True) -> dict[str, tuple[object, ...]]:
     """Return types, modes, times and contents of ``top`` and everything below it."""
-    found: dict[str, tuple[object, ...]] = {}
+    listing: dict[str, tuple[object, ...]] = {}
     for name, status, content in below(top):
         held = (status.st_nlink, content) if isinstance(content, bytes) else content
         owner = (status.st_uid, status.st_gid) if ids else ()
         time_ns = status.st_mtime_ns if times else 0
-        found[name] = (status.st_mode, time_ns, *owner, held)
-    return found
+        listing[name] = (status.st_mode, time_ns, *owner, held)
+    return listing
 
 
 def made_in(dest: Path) -> dict[str, bytes | None]:

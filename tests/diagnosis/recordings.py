@@ -27,22 +27,28 @@ class Recording(NamedTuple):
     documents: Sequence[Document]
 
     def of(self, *kinds: str) -> list[Document]:
-        return [one for one in self.documents if one["kind"] in kinds]
+        return [document for document in self.documents if document["kind"] in kinds]
 
     def offer(self, fake: FakeServer) -> None:
         """Make a fake runtime answer as the recorded one did."""
         for name in ("ListPodSandbox", "ListContainers", "Status", "ImageFsInfo"):
-            (found,) = self.of(name)
-            fake.offer(name, _message(name, found))
-        images = {tag for one in self.of("ListImages")[0]["images"] for tag in one["repo_tags"]}
+            (document,) = self.of(name)
+            fake.offer(name, _message(name, document))
+        images = {tag for image in self.of("ListImages")[0]["images"] for tag in image["repo_tags"]}
         for name in ("PodSandboxStatus", "ContainerStatus"):
             fake.offer(
-                name, _by_id({one["status"]["id"]: _message(name, one) for one in self.of(name)})
+                name,
+                _by_id(
+                    {
+                        document["status"]["id"]: _message(name, document)
+                        for document in self.of(name)
+                    }
+                ),
             )
 
         def image(request: Any, _: object) -> cri_pb2.ImageStatusResponse:
-            found = cri_pb2.Image(id="1", size=1) if request.image.image in images else None
-            return cri_pb2.ImageStatusResponse(image=found)
+            image = cri_pb2.Image(id="1", size=1) if request.image.image in images else None
+            return cri_pb2.ImageStatusResponse(image=image)
 
         fake.offer("ImageStatus", image)
 
@@ -51,18 +57,18 @@ class Recording(NamedTuple):
         names = {"at_s": "__REALTIME_TIMESTAMP", "unit": "_SYSTEMD_UNIT", "message": "MESSAGE"}
         folder.mkdir()
         with (folder / "lines").open("w") as file:
-            for one in self.of("JournalLine"):
-                one["at_s"] = str(int(one["at_s"] * 1e6))
-                print(json.dumps({name: one[key] for key, name in names.items()}), file=file)
+            for document in self.of("JournalLine"):
+                document["at_s"] = str(int(document["at_s"] * 1e6))
+                print(json.dumps({name: document[key] for key, name in names.items()}), file=file)
         program = folder / "journalctl"
         program.write_text(f"#!/bin/sh\nexec /bin/cat {folder / 'lines'}\n")
         program.chmod(0o755)
 
     def write_files(self, root: Path) -> None:
-        for one in self.of("File"):
-            file = root / one["path"].lstrip("/")
+        for document in self.of("File"):
+            file = root / document["path"].lstrip("/")
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(one["text"])
+            file.write_text(document["text"])
 
 
 def recording(name: str) -> Recording:

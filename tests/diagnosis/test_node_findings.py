@@ -82,9 +82,9 @@ CONFIG = WELL["kubelet_config"]
 )
 def test_each_finding(more: dict[str, Any], kind: str, severity: str) -> None:
     facts = NodeFacts(**WELL | more)
-    (found,) = document(facts)["findings"]
-    assert (found["kind"], found["severity"]) == (kind, severity)
-    assert found["advice"]
+    (finding,) = document(facts)["findings"]
+    assert (finding["kind"], finding["severity"]) == (kind, severity)
+    assert finding["advice"]
     assert document(facts)["serious"] == (severity == "serious")
 
 
@@ -132,7 +132,7 @@ def test_findings_are_ordered_by_weight() -> None:
         routes=(route(GOOD, BAD),),
         missing=(Missing("proxy", "it does not answer"),),
     )
-    kinds = [one.kind for one in examine(facts)]
+    kinds = [finding.kind for finding in examine(facts)]
     assert kinds == ["condition", "registry", "no-limit"]
     out = io.StringIO()
     write_node(document(facts), out)

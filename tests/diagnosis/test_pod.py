@@ -48,8 +48,8 @@ FULL = (
 )
 
 
-def diagnose(found: PodFacts) -> list[Finding]:
-    return report(found).findings
+def diagnose(pod: PodFacts) -> list[Finding]:
+    return report(pod).findings
 
 
 def facts(**more: Any) -> PodFacts:
@@ -118,12 +118,12 @@ FIRST_LINES = {
 
 @pytest.mark.parametrize("kind", FIRST_LINES)
 def test_the_first_line(kind: str) -> None:
-    found, first_line = FIRST_LINES[kind]
-    cause = diagnose(found)[0]
+    pod, first_line = FIRST_LINES[kind]
+    cause = diagnose(pod)[0]
     assert (cause.kind, cause.text) == (kind, first_line)
-    assert json.loads(document_json(document(found)))["cause"]["kind"] == kind
+    assert json.loads(document_json(document(pod)))["cause"]["kind"] == kind
     out = io.StringIO()
-    write_pod(document(found), out)
+    write_pod(document(pod), out)
     lines = out.getvalue().splitlines()
     assert lines[0] == f"default/web {first_line}"
     if kind == "healthy":
@@ -251,16 +251,16 @@ OTHERS: dict[str, tuple[PodFacts, str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("found", "kinds", "said"), OTHERS.values(), ids=OTHERS)
-def test_other_causes(found: PodFacts, kinds: str, said: str) -> None:
-    findings = diagnose(found)
-    assert [one.kind for one in findings] == kinds.split()
+@pytest.mark.parametrize(("pod", "kinds", "said"), OTHERS.values(), ids=OTHERS)
+def test_other_causes(pod: PodFacts, kinds: str, said: str) -> None:
+    findings = diagnose(pod)
+    assert [finding.kind for finding in findings] == kinds.split()
     assert said in findings[0].text
 
 
 def test_sources_that_are_missing_are_named() -> None:
-    found = replace(waits_for(failure="x: not found"), missing=(Missing("journal", "no lines"),))
-    assert "Unavailable  journal: no lines" in shown(found)
+    pod = replace(waits_for(failure="x: not found"), missing=(Missing("journal", "no lines"),))
+    assert "Unavailable  journal: no lines" in shown(pod)
 
 
 @pytest.mark.parametrize(
@@ -281,15 +281,15 @@ def test_errors_of_pulls(error: str, kind: str) -> None:
     assert pull_cause(error).kind == kind
 
 
-def shown(found: PodFacts, columns: int = 0) -> list[str]:
+def shown(pod: PodFacts, columns: int = 0) -> list[str]:
     out = io.StringIO()
-    write_pod(document(found), out, columns)
+    write_pod(document(pod), out, columns)
     return out.getvalue().splitlines()
 
 
 def test_lines_fit_a_terminal_and_commands_stay_whole() -> None:
-    found, _ = FIRST_LINES["not-found"]
-    lines = shown(found, 52)
+    pod, _ = FIRST_LINES["not-found"]
+    lines = shown(pod, 52)
     assert lines[:6] == [
         'default/web is not running: image',
         '  "reg.example/web:1": the registry does not have it',
@@ -300,17 +300,17 @@ def test_lines_fit_a_terminal_and_commands_stay_whole() -> None:
     ]  # fmt: skip
     assert max(map(len, lines)) <= 52
     assert "Image        reg.example/web:1: failed" in lines  # the first line says why
-    assert len(shown(found)) < len(lines)
+    assert len(shown(pod)) < len(lines)
 
 
 def test_other_findings_do_not_repeat_the_first() -> None:
     crashed = replace(ENDED, name="side", exit_code=1, reason="Error")
-    found = facts(
+    pod = facts(
         containers=(TO_COME, crashed),
         images=(replace(ABSENT, failure="x: not found"),),
         disks=(ROOMY._replace(free_bytes=5 * GIB),),
     )
-    assert [line for line in shown(found) if line.startswith("also")] == [
+    assert [line for line in shown(pod) if line.startswith("also")] == [
         'also         container "side" has ended: exit code 1',
         'also         "/var/lib/containerd", the file system of images is nearly full; the'
         " kubelet evicts pods: 5.0 GiB of 100.0 GiB free (5 %), 90 % of inodes",
@@ -322,7 +322,7 @@ def test_the_journal_without_what_only_a_log_needs() -> None:
         NOW, "kubelet", 'E1122 19:00:00.2 1 log.go:32] "No" err="rpc error: code = A desc = b"'
     )
     ended = 'level=warning msg="cleaning up after shim disconnected" id=1'
-    found = replace(
+    pod = replace(
         FIRST_LINES["cni"][0],
         journal=(
             Line(NOW, "containerd", CNI),
@@ -331,8 +331,8 @@ def test_the_journal_without_what_only_a_log_needs() -> None:
             line,
         ),
     )
-    journal = [row.split(": ", 1)[1] for row in shown(found) if row.startswith("Journal")]
-    assert [one[-30:] for one in journal] == [CNI[-31:-1], '"No" err="b"'[-30:]]
+    journal = [row.split(": ", 1)[1] for row in shown(pod) if row.startswith("Journal")]
+    assert [line[-30:] for line in journal] == [CNI[-31:-1], '"No" err="b"'[-30:]]
     assert "level=" not in journal[0]
 
 
@@ -354,12 +354,12 @@ def test_the_journal_without_what_only_a_log_needs() -> None:
     ],
 )
 def test_volumes(said: str, cause: str, advice: str) -> None:
-    found = facts(sandbox=None, containers=(TO_COME,), journal=(Line(NOW - 9, "kubelet", said),))
-    first = diagnose(found)[0]
+    pod = facts(sandbox=None, containers=(TO_COME,), journal=(Line(NOW - 9, "kubelet", said),))
+    first = diagnose(pod)[0]
     assert first.kind == "volume"
     assert cause in first.text
     assert advice in first.advice
-    assert diagnose(replace(found, containers=(RUNNING,), sandbox=READY))[0].kind == "healthy"
+    assert diagnose(replace(pod, containers=(RUNNING,), sandbox=READY))[0].kind == "healthy"
 
 
 PROBE = (
@@ -383,7 +383,7 @@ def test_a_liveness_probe_comes_before_the_crashes_that_it_makes(code: int) -> N
         facts(containers=(replace(killed, name="other"),), journal=journal),
         facts(containers=(replace(killed, exit_code=3),), journal=journal),
     )
-    assert {diagnose(one)[0].kind for one in others} == {"crash-loop"}
+    assert {diagnose(other)[0].kind for other in others} == {"crash-loop"}
 
 
 def test_a_readiness_probe_that_succeeds_again() -> None:
@@ -403,6 +403,6 @@ def test_a_readiness_probe_that_succeeds_again() -> None:
 
 def test_a_container_of_kubectl_debug_does_not_make_a_pod_sick() -> None:
     debugger = replace(ended(130), name="debugger", role="debug")
-    for one in (debugger, replace(debugger, state="running", is_ready=False)):
-        assert [found.kind for found in diagnose(of(RUNNING, one))] == ["healthy"]
+    for container in (debugger, replace(debugger, state="running", is_ready=False)):
+        assert [finding.kind for finding in diagnose(of(RUNNING, container))] == ["healthy"]
     assert diagnose(of(RUNNING, replace(debugger, role="")))[0].kind == "crashed"

@@ -144,25 +144,27 @@ RESOURCES = {
 
 def look_at(name: str) -> Overview:
     known, state = recording(name), ClusterState()
-    for one in known.of(*RESOURCES):
-        state.put(RESOURCES[one["kind"]], one)
+    for document in known.of(*RESOURCES):
+        state.put(RESOURCES[document["kind"]], document)
     state.listed = {*PARSERS}
     return state.overview(known.at_s, PARSERS, is_whole=True)
 
 
 def test_each_pod_from_the_cluster() -> None:
-    names = {str(parse_pod(one)): name_of(one) for one in recording("cluster").of("Pod")}
-    look = look_at("cluster")
+    names = {
+        str(parse_pod(document)): name_of(document) for document in recording("cluster").of("Pod")
+    }
+    overview = look_at("cluster")
     said = {
-        names[one.facts.full_name]: (one.cause.kind, one.cause.text)
-        for one in look.reports
-        if one.facts.full_name in names
+        names[report.facts.full_name]: (report.cause.kind, report.cause.text)
+        for report in overview.reports
+        if report.facts.full_name in names
     }
     check(said)
     calm = {name for name, cause in CAUSE.items() if cause[0] in ("healthy", "finished")}
     assert said.keys() == CAUSE.keys() - calm
-    assert look.pods == len(names)
-    assert not [one for one in look.reports if "pycrictl " in one.cause.advice]
+    assert overview.pods == len(names)
+    assert not [report for report in overview.reports if "pycrictl " in report.cause.advice]
 
 
 OTHERS = {
@@ -188,8 +190,10 @@ OTHERS = {
 
 def test_workloads_and_claims() -> None:
     """Each is named once: a CronJob by its newest Job, a Deployment for its ReplicaSet."""
-    reports = [one for one in look_at("cluster").reports if not isinstance(one.facts, PodFacts)]
-    said = {re.sub(r"-\d{8}$", "", one.facts.full_name): one.cause.text for one in reports}
+    reports = [
+        report for report in look_at("cluster").reports if not isinstance(report.facts, PodFacts)
+    ]
+    said = {re.sub(r"-\d{8}$", "", report.facts.full_name): report.cause.text for report in reports}
     assert len(said) == len(reports)
     assert {name: OTHERS[name] in text for name, text in said.items()} == dict.fromkeys(
         OTHERS, True
@@ -225,7 +229,7 @@ NODES = {
 
 @pytest.mark.parametrize("name", NODES)
 def test_nodes(name: str) -> None:
-    reports = {one.facts.full_name: one.cause.text for one in look_at(name).reports}
+    reports = {report.facts.full_name: report.cause.text for report in look_at(name).reports}
     assert {whose: said in reports[whose] for whose, said in NODES[name]} == dict.fromkeys(
         reports, True
     )
@@ -245,11 +249,11 @@ def test_pods_of_a_node_that_is_not_ready_are_below_it() -> None:
 
 @pytest.mark.parametrize("name", ["cluster", *NODES])
 def test_texts_for_people_from_the_cluster(name: str) -> None:
-    look, out = look_at(name), io.StringIO()
-    write_pods(survey_document(look), out)
-    for one in look.reports:
-        write_pod(document_of(one), out)
-    assert look.reports
+    overview, out = look_at(name), io.StringIO()
+    write_pods(survey_document(overview), out)
+    for shown in overview.reports:
+        write_pod(document_of(shown), out)
+    assert overview.reports
     assert not [line for line in out.getvalue().splitlines() if re.search(NOISE, line)]
 
 
@@ -278,10 +282,12 @@ def node(fake: FakeServer, api: ApiServer, tmp_path: Path, monkeypatch: pytest.M
     root, programs = tmp_path / "root", tmp_path / "bin"
     known.offer(fake)
     known.write_files(root)
-    pods = [{**one, "spec": {**one["spec"], "nodeName": NODE}} for one in known.of("Pod")]
-    (found,) = known.of("Node")
+    pods = [
+        {**document, "spec": {**document["spec"], "nodeName": NODE}} for document in known.of("Pod")
+    ]
+    (node,) = known.of("Node")
     api.pods = {"items": pods}
-    api.objects.replace("", "nodes", {"items": [{**found, "metadata": {"name": NODE}}]})
+    api.objects.replace("", "nodes", {"items": [{**node, "metadata": {"name": NODE}}]})
     write_kubeconfig(api.kubeconfig(inline=True), root)
     known.write_journalctl(programs)
     monkeypatch.setenv("PATH", str(programs))
@@ -299,17 +305,19 @@ def causes(why: Why, *words: str) -> dict[str, tuple[str, str]]:
     """Return the causes of the recorded node's sick pods."""
     done = why("-o", "json", *words)
     assert done.stderr == ""
-    names = {str(parse_pod(one)): name_of(one) for one in recording("node").of("Pod")}
+    names = {
+        str(parse_pod(document)): name_of(document) for document in recording("node").of("Pod")
+    }
     return {
-        names.get(one["pod"], "report"): (one["cause"]["kind"], one["cause"]["text"])
-        for one in json.loads(done.stdout)["findings"]
+        names.get(finding["pod"], "report"): (finding["cause"]["kind"], finding["cause"]["text"])
+        for finding in json.loads(done.stdout)["findings"]
     }
 
 
 def sick_on_node(*without: str) -> set[str]:
     """Return the pods with a problem that have a node."""
     calm = ("healthy", "finished")
-    pods = {name_of(one) for one in recording("node").of("Pod")}
+    pods = {name_of(document) for document in recording("node").of("Pod")}
     return {name for name in pods if CAUSE[name][0] not in calm} - {*without}
 
 
@@ -331,9 +339,9 @@ def test_each_pod_on_a_node_without_the_api_server(node: Why) -> None:
 
 @pytest.mark.parametrize("more", [(), ("--no-kube",)])
 def test_texts_for_people_on_the_node(node: Why, more: tuple[str, ...]) -> None:
-    pods = [str(parse_pod(one)) for one in recording("node").of("Pod")]
+    pods = [str(parse_pod(document)) for document in recording("node").of("Pod")]
     shown = [node(*more), *(node(pod, *more) for pod in pods)]
-    lines = "".join(one.stdout + one.stderr for one in shown).splitlines()
+    lines = "".join(process.stdout + process.stderr for process in shown).splitlines()
     assert len(lines) > 2 * len(pods)
     assert not [line for line in lines if re.search(NOISE, line)]
 
@@ -353,7 +361,7 @@ def test_the_manual_has_each_kind_of_cause() -> None:
     kinds = {cause.kind for cause in CAUSES} - {"{kind}"}
     images = (re.search(r"of images\n: (.*?)\n\n", page, re.DOTALL) or page)[1]
     assert kinds == {kind for kind in kinds if f"`{kind}`" in page}
-    troubles = {one.kind for one in PULL_CAUSES} - {"disk-full"}
+    troubles = {cause.kind for cause in PULL_CAUSES} - {"disk-full"}
     assert troubles == {kind for kind in troubles if f"`{kind}`" in images}
 
 

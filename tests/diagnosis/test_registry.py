@@ -190,9 +190,9 @@ def test_an_invalid_address_does_not_keep_others_from_being_tested(
             known = ContainerdAccess(settings, (1, 6))
             monkeypatch.setattr(collect_node, "access_of", lambda *_: known)
         collector = NodeCollector([*([] if is_mirror else ["r:abc"]), f"{host}/a/b"])
-        found = collector.collect(connect, tmp_path, dict)
-    assert [(one.url, one.failure) for one in found.routes] == [(url, None)]
-    (missing,) = (one for one in found.missing if one.source.startswith("registry"))
+        facts = collector.collect(connect, tmp_path, dict)
+    assert [(route.url, route.failure) for route in facts.routes] == [(url, None)]
+    (missing,) = (source for source in facts.missing if source.source.startswith("registry"))
     assert missing.source == "registry https://r:abc"
     assert "abc" in missing.reason
 

@@ -44,7 +44,7 @@ class Target:
     def inputs(self) -> st.SearchStrategy[bytes]:
         known = st.sampled_from([b"", *_EDGES, *self.words, *self.seeds])
         many = st.tuples(known, st.sampled_from([1, 2, 10, 100, 1000]))
-        piece = st.binary(max_size=20) | many.map(lambda each: each[0] * each[1])
+        piece = st.binary(max_size=20) | many.map(lambda pair: pair[0] * pair[1])
         place, size = st.integers(0, 1 << 16), st.sampled_from([0, 0, 1, 2, 4, 16, 100, 1000])
         damages = st.lists(st.tuples(place, size, piece), max_size=8)
         return st.builds(_damaged, st.sampled_from(list(self.seeds)), damages)

@@ -62,16 +62,16 @@ def _log(data: bytes, chance: random.Random) -> None:
 
 def _progress(parts: list[bytes]) -> object:
     reader = MessageReader({})
-    found: list[object] = []
+    events: list[object] = []
     for part in parts:
-        found += reader.receive_data(part)
-    found += reader.receive_eof()
-    return found, reader.first_bad
+        events += reader.receive_data(part)
+    events += reader.receive_eof()
+    return events, reader.first_bad
 
 
 def _tar(parts: list[bytes]) -> object:
     reader = TarReader()
-    found: list[object] = []
+    events: list[object] = []
     content = 0
     for part in parts:
         reader.receive_data(part)
@@ -79,10 +79,10 @@ def _tar(parts: list[bytes]) -> object:
             if isinstance(event, DataReceived):
                 content += len(event.data)
             else:
-                found.append(str(event))
+                events.append(str(event))
     reader.receive_eof()
-    found += map(str, reader.events_received())
-    return found, content, str(reader.error)
+    events += map(str, reader.events_received())
+    return events, content, str(reader.error)
 
 
 def _archive(form: int) -> bytes:

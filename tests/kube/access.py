@@ -85,7 +85,7 @@ def parse(method: str, target: str) -> Request:
     if verb == "get" and not name:
         watch = query.get("watch", ["0"])[0].lower()
         verb = "list" if watch in _FALSE else "watch"
-        exact = [one.partition("=") for one in selector.split(",")]
+        exact = [word.partition("=") for word in selector.split(",")]
         name = next((value.lstrip("=") for key, _, value in exact if key == "metadata.name"), "")
     return Request(verb, path, group, resource, subresource, namespace, name, selector)
 
@@ -93,14 +93,14 @@ def parse(method: str, target: str) -> Request:
 def forbidden_message(user: User, request: Request) -> str:
     if not request.resource:
         return f'forbidden: User "{user.name}" cannot {request.verb} path "{request.path}"'
-    what = f"{request.resource}.{request.group}" if request.group else request.resource
+    target = f"{request.resource}.{request.group}" if request.group else request.resource
     if request.name:
-        what += f' "{request.name}"'
+        target += f' "{request.name}"'
     where = (
         f'in the namespace "{request.namespace}"' if request.namespace else "at the cluster scope"
     )
     return (
-        f'{what} is forbidden: User "{user.name}" cannot {request.verb} resource "{request.kind}"'
+        f'{target} is forbidden: User "{user.name}" cannot {request.verb} resource "{request.kind}"'
         f' in API group "{request.group}" {where}'
     )
 
@@ -120,7 +120,7 @@ class Grant:
     namespace: str = ""
 
     def covers(self, user: User, request: Request) -> bool:
-        subjects = {user.name, *(f"group:{one}" for one in user.all_groups)}
+        subjects = {user.name, *(f"group:{group}" for group in user.all_groups)}
         if self.subject not in subjects or self.namespace not in ("", request.namespace):
             return False
         return any(_permits(rule, request) for rule in self.rules)
@@ -146,14 +146,14 @@ def _permits(rule: Mapping[str, Any], request: Request) -> bool:
 
 
 def _has(rule: Mapping[str, Any], key: str, value: str) -> bool:
-    found = rule.get(key, ())
-    return "*" in found or value in found
+    allowed = rule.get(key, ())
+    return "*" in allowed or value in allowed
 
 
 def node_refusal(user: User, request: Request) -> str | None:
     """Return why the Node authorizer refuses a kubelet's request; ``None`` if it does not."""
     node = user.name.removeprefix("system:node:")
-    what = request.group, request.kind, request.verb
+    asked = request.group, request.kind, request.verb
     if request.kind == "pods" and request.verb in ("list", "watch"):
         if request.field_selector == f"spec.nodeName={node}":
             return None
@@ -163,5 +163,5 @@ def node_refusal(user: User, request: Request) -> str | None:
         ("authorization.k8s.io", "subjectaccessreviews", "create"),
         *(("", "events", verb) for verb in ("create", "patch", "update")),
     }
-    own = what == ("", "nodes", "get") and request.name == node
-    return None if what in allowed or own else ""
+    own = asked == ("", "nodes", "get") and request.name == node
+    return None if asked in allowed or own else ""

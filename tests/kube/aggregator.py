@@ -57,9 +57,9 @@ class Forwarding:
 
 def user_headers(user: User) -> list[tuple[str, str]]:
     extra = [
-        (f"X-Remote-Extra-{quote(key, safe='').lower()}", one)
+        (f"X-Remote-Extra-{quote(key, safe='').lower()}", service)
         for key, all_ in user.extra.items()
-        for one in all_
+        for service in all_
     ]
     uid = [("X-Remote-Uid", user.uid)] if user.uid else []
     groups = [("X-Remote-Group", group) for group in user.all_groups]
@@ -113,12 +113,12 @@ def _passed(client: socket.socket, upstream: socket.socket) -> Iterator[bool]:
     """Pass bytes both ways until one side ends; yield whether each piece is an answer."""
     other = {client: upstream, upstream: client}
     while True:
-        ready = [one for one in other if isinstance(one, ssl.SSLSocket) and one.pending()]
-        for one in ready or select.select(list(other), [], [])[0]:
-            if not (data := one.recv(65536)):
+        ready = [side for side in other if isinstance(side, ssl.SSLSocket) and side.pending()]
+        for side in ready or select.select(list(other), [], [])[0]:
+            if not (data := side.recv(65536)):
                 return
-            other[one].sendall(data)
-            yield one is upstream
+            other[side].sendall(data)
+            yield side is upstream
 
 
 # Requests that the API server makes itself
@@ -135,9 +135,9 @@ def schemas_of(service: ApiService, context: ssl.SSLContext) -> Document:
     headers = {"Accept": "application/json", **dict(user_headers(OPENAPI_AGGREGATOR))}
     try:
         connection.request("GET", "/openapi/v3", headers=headers)
-        found: Document = json.loads(connection.getresponse().read())
+        document: Document = json.loads(connection.getresponse().read())
     except (OSError, http.client.HTTPException, ValueError):
         return {}
     finally:
         connection.close()
-    return found if "paths" in found else {}
+    return document if "paths" in document else {}

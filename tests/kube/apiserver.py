@@ -138,7 +138,7 @@ class ApiServer:
 
     def may(self, user: User, request: Request) -> str | None:
         """Return why a request is refused, or an empty reason; ``None`` if it is not."""
-        if user.is_master or any(one.covers(user, request) for one in self.grants):
+        if user.is_master or any(grant.covers(user, request) for grant in self.grants):
             return None
         if user.name.startswith("system:node:"):
             return access.node_refusal(user, request)
@@ -198,17 +198,17 @@ class _Handler(Handler):
 
     def _hand_on(self, api: ApiServer, body: bytes) -> bool:
         request, user = access.parse(self.command, self.path), self._user(api)
-        service = next((one for one in api.services if one.owns(request.path)), None)
+        service = next((service for service in api.services if service.owns(request.path)), None)
         path = request.path.removeprefix("/openapi/v3")
-        schema_of = next((one for one in api.services if one.prefix == path), None)
-        found = service or (schema_of if path != request.path else None)
+        schema_of = next((service for service in api.services if service.prefix == path), None)
+        owner = service or (schema_of if path != request.path else None)
         if user is None or api.may(user, request) is not None:
             return False
         if api.agent(self, request, user):
             return True
-        if not found:
+        if not owner:
             return False
-        how = Forwarding(found.host, found.port, api.front_proxy_context(), user)
+        how = Forwarding(owner.host, owner.port, api.front_proxy_context(), user)
         aggregator.forward(self, how, aggregator.forwarded_target(self.path), body)
         return True
 
@@ -240,17 +240,19 @@ class _Handler(Handler):
             case ["api"]:
                 return 200, {"kind": "APIVersions", "versions": ["v1"]}
             case ["apis"]:
-                behind = [group_document(one.group, one.version) for one in api.services]
+                behind = [
+                    group_document(service.group, service.version) for service in api.services
+                ]
                 groups = own_groups() + behind
                 return 200, {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
-            case ["api", version] if found := resource_list("", version):
-                return 200, found
-            case ["apis", group, version] if found := resource_list(group, version):
-                return 200, found
+            case ["api", version] if resources := resource_list("", version):
+                return 200, resources
+            case ["apis", group, version] if resources := resource_list(group, version):
+                return 200, resources
             case ["openapi", "v3"]:
                 whole: dict[str, Any] = {"paths": {}}
-                for one in api.services:
-                    whole = merged(whole, aggregator.schemas_of(one, context))
+                for service in api.services:
+                    whole = merged(whole, aggregator.schemas_of(service, context))
                 return 200, whole
             case ["version"]:
                 return 200, {"major": "1", "minor": "36", "gitVersion": "v1.36.2"}
@@ -261,11 +263,11 @@ class _Handler(Handler):
     def _user(self, api: ApiServer) -> User | None:
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")
         if scheme == "Bearer" and token in api.tokens:
-            found = api.tokens[token]
-            if found.trouble((tokens.API_AUDIENCE,)):
+            token_entry = api.tokens[token]
+            if token_entry.trouble((tokens.API_AUDIENCE,)):
                 return None
-            acts_for = self.headers["Impersonate-User"] if found.user.is_master else None
-            return User(acts_for) if acts_for else found.user
+            acts_for = self.headers["Impersonate-User"] if token_entry.user.is_master else None
+            return User(acts_for) if acts_for else token_entry.user
         if not isinstance(self.connection, ssl.SSLSocket):
             return None
         certificate: Any = self.connection.getpeercert() or {}
@@ -291,13 +293,13 @@ def _stored(api: ApiServer, request: Request, query: Mapping[str, str], body: An
         case "watch", _:
             return 200, api.objects.watch(kind, request, query)
         case "get", _:
-            found = api.objects.find(kind, request)
-            if found is None:
-                what = ".".join(filter(None, (request.resource, request.group)))
-                text = f'{what} "{request.name}" not found'
+            document = api.objects.find(kind, request)
+            if document is None:
+                resource = ".".join(filter(None, (request.resource, request.group)))
+                text = f'{resource} "{request.name}" not found'
                 details = {"name": request.name, "kind": request.resource}
                 return 404, status(404, text, "NotFound", **details)
-            return 200, found
+            return 200, document
     return 405, status(405, "the server does not allow this method on the requested resource")
 
 

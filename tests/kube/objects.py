@@ -59,7 +59,7 @@ KINDS = (
 
 def kind_of(request: Request) -> Kind | None:
     wanted = request.group, request.resource
-    return next((one for one in KINDS if (one.group, one.resource) == wanted), None)
+    return next((kind for kind in KINDS if (kind.group, kind.resource) == wanted), None)
 
 
 def status(code: int, message: str, reason: str = "", **details: Any) -> Document:
@@ -88,18 +88,18 @@ class Objects:
             self.version += 1
             metadata = document.setdefault("metadata", {})
             metadata["resourceVersion"] = str(self.version)
-            same = [one for one in items if _identity(one) == _identity(document)]
-            for one in same:
-                items.remove(one)
+            same = [item for item in items if _identity(item) == _identity(document)]
+            for item in same:
+                items.remove(item)
             items.append(document)
             self._note(group, resource, same[0] if same else {}, document)
 
     def remove(self, group: str, resource: str, namespace: str, name: str) -> None:
         items = self.documents(group, resource)
-        for one in [one for one in items if _identity(one) == (namespace, name)]:
-            items.remove(one)
+        for item in [item for item in items if _identity(item) == (namespace, name)]:
+            items.remove(item)
             self.version += 1
-            self._note(group, resource, one, {})
+            self._note(group, resource, item, {})
 
     def watch(self, kind: Kind, request: Request, query: Mapping[str, str]) -> Iterator[Document]:
         """Iterate over the events of a watch since ``resourceVersion``.
@@ -110,14 +110,14 @@ class Objects:
         ends_at = time.monotonic() + float(query.get("timeoutSeconds", 60))
         while (left_s := ends_at - time.monotonic()) > 0:
             with self._news:
-                news = [one for one in self._changes if one[0] > version]
+                news = [change for change in self._changes if change[0] > version]
                 if not news:
                     self._news.wait(min(left_s, 0.2))
             for at, key, before, after in news:
                 version = at
                 if key != (kind.group, kind.resource):
                     continue
-                was, fits = (bool(one) and _fits(one, request, query) for one in (before, after))
+                was, fits = (bool(item) and _fits(item, request, query) for item in (before, after))
                 if was or fits:
                     change = "DELETED" if not fits else "MODIFIED" if was else "ADDED"
                     document = {**(after or before)}
@@ -132,8 +132,8 @@ class Objects:
 
     def documents(self, group: str, resource: str) -> list[Document]:
         """Return the list itself, not a copy."""
-        found = self._lists.setdefault((group, resource), {"items": []})
-        items: list[Document] = found["items"]
+        stored = self._lists.setdefault((group, resource), {"items": []})
+        items: list[Document] = stored["items"]
         return items
 
     def replace(self, group: str, resource: str, document: Document) -> None:
@@ -146,7 +146,7 @@ class Objects:
     def select(self, kind: Kind, request: Request, query: Mapping[str, str]) -> Document:
         """Return a list, or with ``limit`` a page of it; ``continue`` is where the next begins."""
         whole = self.whole(kind.group, kind.resource)
-        items = [one for one in whole["items"] if _fits(one, request, query)]
+        items = [item for item in whole["items"] if _fits(item, request, query)]
         begin, limit = int(query.get("continue") or 0), int(query.get("limit") or len(items))
         end = begin + limit
         rest = {"continue": str(end)} if end < len(items) else {}
@@ -160,9 +160,9 @@ class Objects:
         }
 
     def find(self, kind: Kind, request: Request) -> Document | None:
-        for one in self.documents(kind.group, kind.resource):
-            if _identity(one) == (request.namespace if kind.namespaced else "", request.name):
-                return {"kind": kind.kind, "apiVersion": kind.group_version, **one}
+        for document in self.documents(kind.group, kind.resource):
+            if _identity(document) == (request.namespace if kind.namespaced else "", request.name):
+                return {"kind": kind.kind, "apiVersion": kind.group_version, **document}
         return None
 
 
@@ -182,10 +182,10 @@ def _fits(document: Document, request: Request, query: Mapping[str, str]) -> boo
 def _fits_fields(document: Document, selector: str) -> bool:
     for wanted in filter(None, selector.split(",")):
         path, is_other, value = _split(wanted)
-        found: Any = document
+        inner: Any = document
         for key in path.split("."):
-            found = found.get(key, "") if isinstance(found, dict) else ""
-        if (found == value) == is_other:
+            inner = inner.get(key, "") if isinstance(inner, dict) else ""
+        if (inner == value) == is_other:
             return False
     return True
 
@@ -225,7 +225,7 @@ def _group_versions() -> Iterator[tuple[str, str]]:
 
 
 def group_document(name: str, *versions: str) -> Document:
-    entries = [{"groupVersion": f"{name}/{one}", "version": one} for one in versions]
+    entries = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
     return {"name": name, "versions": entries, "preferredVersion": entries[0]}
 
 

@@ -141,8 +141,8 @@ async def _events(*chunks: bytes) -> list[dict[str, Any]]:
 def test_events_come_in_pieces() -> None:
     line = b'{"type": "ADDED", "object": {"kind": "Pod"}}\n'
     pieces = [bytes([byte]) for byte in 2 * line + line[:9]]
-    found = asyncio.run(_events(*pieces))
-    assert [event["object"]["kind"] for event in found] == ["Pod", "Pod"]
+    events = asyncio.run(_events(*pieces))
+    assert [event["object"]["kind"] for event in events] == ["Pod", "Pod"]
 
 
 @pytest.mark.parametrize(

@@ -30,13 +30,13 @@ def test_each_place_and_the_node_of_the_certificate(
     api: ApiServer, tmp_path: Path, path: str
 ) -> None:
     write_kubeconfig(api.kubeconfig(inline=True), tmp_path, path.lstrip("/"))
-    found = find_credential(tmp_path)
-    assert (found.origin, found.server) == (path, api.url)
-    assert ApiClient(lambda: found, timeout_s=20.0).node == NODE
-    assert found.certificate == Path(api.certificates.cert("client")).read_text()
-    assert found.key == Path(api.certificates.key("client")).read_text()
-    assert found.authority == Path(api.certificates.ca).read_text()
-    assert "-----BEGIN" not in repr(found)
+    credential = find_credential(tmp_path)
+    assert (credential.origin, credential.server) == (path, api.url)
+    assert ApiClient(lambda: credential, timeout_s=20.0).node == NODE
+    assert credential.certificate == Path(api.certificates.cert("client")).read_text()
+    assert credential.key == Path(api.certificates.key("client")).read_text()
+    assert credential.authority == Path(api.certificates.ca).read_text()
+    assert "-----BEGIN" not in repr(credential)
 
 
 def test_what_the_running_kubelet_was_started_with_comes_first(
@@ -67,9 +67,9 @@ def test_files_beside_the_kubeconfig_and_links_within_the_root(
     )
     document["clusters"][0]["cluster"]["certificate-authority"] = "ca.crt"
     write_kubeconfig(document, tmp_path)
-    found = find_credential(tmp_path)
-    assert (found.certificate, found.key) == (both, both)
-    assert found.authority == Path(api.certificates.ca).read_text()
+    credential = find_credential(tmp_path)
+    assert (credential.certificate, credential.key) == (both, both)
+    assert credential.authority == Path(api.certificates.ca).read_text()
 
 
 def test_a_token_needs_the_hosts_name(api: ApiServer, tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def test_a_token_needs_the_hosts_name(api: ApiServer, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
     write_kubeconfig(document, tmp_path)
     run_program(tmp_path, 7, "kubelet", "--hostname-override=N9")
-    found = find_credential(tmp_path)
-    assert (found.token, found.node, found.certificate) == ("s3cret", "n9", "")
+    credential = find_credential(tmp_path)
+    assert (credential.token, credential.node, credential.certificate) == ("s3cret", "n9", "")
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_the_credential_of_a_pod(tmp_path: Path) -> None:
     assert own_namespace(tmp_path) == ""
     for name, text in (("token", "s3cret\n"), ("ca.crt", "PEM"), ("namespace", "pycrictl")):
         (tmp_path / name).write_text(text)
-    found = in_cluster({**environ, "NODE_NAME": "n7"}, tmp_path)
-    assert (found.server, found.token, found.authority, found.node) == (
+    credential = in_cluster({**environ, "NODE_NAME": "n7"}, tmp_path)
+    assert (credential.server, credential.token, credential.authority, credential.node) == (
         "https://10.96.0.1:6443", "s3cret", "PEM", "n7",
     )  # fmt: skip
     assert own_namespace(tmp_path) == "pycrictl"
@@ -116,7 +116,7 @@ def test_the_credential_of_a_pod(tmp_path: Path) -> None:
         in_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1"}, tmp_path).server
         == "https://[fd00::1]:443"
     )
-    assert "s3cret" not in repr(found)
+    assert "s3cret" not in repr(credential)
     with pytest.raises(ConfigError, match="this is not a pod"):
         in_cluster({}, tmp_path)
 

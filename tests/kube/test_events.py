@@ -24,10 +24,10 @@ def schedule() -> EventSchedule:
 
 def written(schedule: EventSchedule, now: float, *states: PodPullState) -> list[Event]:
     schedule.update(states, now)
-    found = []
+    events = []
     while (event := schedule.next(now)) is not None:
-        found.append(event)
-    return found
+        events.append(event)
+    return events
 
 
 def test_a_pull_from_beginning_to_end(schedule: EventSchedule) -> None:
@@ -61,8 +61,8 @@ def test_it_counts_from_its_beginning(schedule: EventSchedule) -> None:
     ids=["over soon", "over before it was seen", "not settled", "a name that cannot be"],
 )
 def test_no_event(schedule: EventSchedule, states: list[PodPullState]) -> None:
-    for one in states:
-        assert written(schedule, 1, one) == []
+    for pull in states:
+        assert written(schedule, 1, pull) == []
     assert written(schedule, 100) == []
     assert schedule.is_empty
 
@@ -72,7 +72,7 @@ def test_one_that_is_gone_is_dropped_but_its_end_is_written(schedule: EventSched
     schedule.update(pulls, 0)
     assert len(written(schedule, 2, *pulls)) == 2
     schedule.update([state("done", is_over=True), state("pulling", image="b")], 3)
-    assert [one.message for one in written(schedule, 4)] == ["done 4"]
+    assert [event.message for event in written(schedule, 4)] == ["done 4"]
     assert schedule.is_empty
 
 

@@ -22,15 +22,20 @@ def test_a_pod_and_its_images() -> None:
     assert pod is not None
     assert str(pod) == "default/web"
     assert (pod.phase, pod.pull_secrets) == ("Pending", ("team-registry",))
-    assert [(one.container, one.image) for one in pod.images] == [
+    assert [(image.container, image.image) for image in pod.images] == [
         ("setup", "busybox:1.36"),
         ("web", "registry.example/shop/web:1.4"),
         ("side", f"registry.example/shop/side@sha256:{'2' * 64}"),
         ("model", "registry.example/models/small:2"),
     ]
-    assert [one.reason for one in pod.images] == ["", "ImagePullBackOff", "ContainerCreating", ""]
+    assert [image.reason for image in pod.images] == [
+        "",
+        "ImagePullBackOff",
+        "ContainerCreating",
+        "",
+    ]
     assert pod.images[1].message.endswith("registry.example/shop/web:1.4: not found")
-    assert [one.has_started for one in pod.images] == [True, False, False, False]
+    assert [image.has_started for image in pod.images] == [True, False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -77,11 +82,11 @@ def test_readiness_is_of_containers_that_can_have_probes() -> None:
     }
     pod = parse_pod(document)
     assert pod is not None
-    assert [(one.container, one.is_ready) for one in pod.images] == [
+    assert [(image.container, image.is_ready) for image in pod.images] == [
         ("init", None), ("sidecar", False),
         ("app", False), ("debugger", None),
     ]  # fmt: skip
-    assert [one.role for one in pod.images] == ["init", "sidecar", "app", "debug"]
+    assert [image.role for image in pod.images] == ["init", "sidecar", "app", "debug"]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +118,7 @@ def test_which_images_the_kubelet_pulls_by_now(
         }
     )
     assert pod is not None
-    assert [one.container for one in pod.images if one.is_due] == due
+    assert [image.container for image in pod.images if image.is_due] == due
 
 
 def test_when_the_kubelet_last_wrote_the_status() -> None:
@@ -139,9 +144,9 @@ def test_the_pods_of_the_node(api: ApiServer, tmp_path: Path) -> None:
     pods = NodePods(root=tmp_path, timeout_s=20)
     assert [str(pod) for pod in pods.pods()] == ["default/web", "jobs/batch"]
     assert pods.is_from_api
-    found = pods.find("default", "web")
-    assert found is not None
-    assert pods.find("elsewhere", "x", found.uid) == found
+    web = pods.find("default", "web")
+    assert web is not None
+    assert pods.find("elsewhere", "x", web.uid) == web
     assert pods.find("default", "batch") is None
     assert len(api.asked) == 1
     impatient = NodePods(root=tmp_path, timeout_s=20, refresh_s=0.0)

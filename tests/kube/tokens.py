@@ -26,7 +26,8 @@ class Token:
             return "[invalid bearer token, service account token has expired]"
         if not set(self.audiences) & set(audiences):
             has, wanted = (
-                " ".join(f'"{one}"' for one in side) for side in (self.audiences, audiences)
+                " ".join(f'"{audience}"' for audience in side)
+                for side in (self.audiences, audiences)
             )
             return (
                 f"[invalid bearer token, token audiences [{has}] is invalid for the target"
@@ -53,6 +54,6 @@ def review(tokens: Mapping[str, Token], document: dict[str, Any]) -> dict[str, A
                 "groups": list(user.all_groups),
                 "extra": {key: list(value) for key, value in user.extra.items()},
             },
-            "audiences": [one for one in token.audiences if one in audiences],
+            "audiences": [audience for audience in token.audiences if audience in audiences],
         }
     return {**document, "status": status}

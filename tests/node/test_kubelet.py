@@ -27,9 +27,9 @@ def test_the_command_line_of_the_running_kubelet(tmp_path: Path) -> None:
     (tmp_path / "proc/self").mkdir()
     words = "--kubeconfig=/etc/x.conf --config /etc/k.yaml --v 4 --hostname-override=Worker-1"
     run_program(tmp_path, 100, "/usr/bin/kubelet", *words.split())
-    found = find_kubelet(tmp_path)
-    assert found == Kubelet(100, "/etc/x.conf", "/etc/k.yaml", "Worker-1")
-    assert host_name(found) == "worker-1"
+    kubelet = find_kubelet(tmp_path)
+    assert kubelet == Kubelet(100, "/etc/x.conf", "/etc/k.yaml", "Worker-1")
+    assert host_name(kubelet) == "worker-1"
 
 
 def test_a_kubelet_is_the_nodes_own_by_its_user_and_its_files(tmp_path: Path) -> None:

@@ -102,17 +102,17 @@ def on_terminal(script: str, *words: str) -> tuple[int, list[str]]:
 def test_in_the_background_no_terminal_is_taken() -> None:
     script = f'set -m; "$@" & echo $!; wait; {GROUPS}; echo $front'
     inner = f"{GROUPS}; echo $group $front"
-    leader, found = on_terminal(script, sys.executable, "-c", HELPER, inner)
-    job = found[0]
-    assert found == [job, job, str(leader), str(leader)]
+    leader, output = on_terminal(script, sys.executable, "-c", HELPER, inner)
+    job = output[0]
+    assert output == [job, job, str(leader), str(leader)]
     assert job != str(leader)
 
 
 @pytest.mark.root
 def test_nothing_stops_a_shell_in_front() -> None:
     inner = f"{GROUPS}; echo $group $front; grep SigIgn /proc/$$/status"
-    leader, found = on_terminal('exec "$@"', sys.executable, "-c", HELPER, inner)
-    group, front, _, ignored = found
+    leader, output = on_terminal('exec "$@"', sys.executable, "-c", HELPER, inner)
+    group, front, _, ignored = output
     assert group == front != str(leader)
     assert int(ignored, 16) >> (signal.SIGTSTP - 1) & 1
 

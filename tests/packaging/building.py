@@ -52,10 +52,10 @@ def unpack(archive: Path, folder: Path) -> None:
 
 def built(released: Path, pattern: str) -> Path:
     """Return a file of a release; skip the test if it is missing, as it may be for aarch64."""
-    found = list(released.glob(pattern))
-    if not found:
+    packages = list(released.glob(pattern))
+    if not packages:
         pytest.skip("make dist image ARCH=arm64")
-    return found[0]
+    return packages[0]
 
 
 class Layout:
@@ -77,7 +77,7 @@ class Layout:
     def tagged(self) -> dict[str, dict[str, Any]]:
         index = json.loads((self.folder / "index.json").read_text())
         name = "org.opencontainers.image.ref.name"
-        return {each["annotations"][name]: each for each in index["manifests"]}
+        return {manifest["annotations"][name]: manifest for manifest in index["manifests"]}
 
 
 def build(*words: str | Path, python: str | Path = sys.executable, **variables: str) -> None:
@@ -99,6 +99,6 @@ def needs_old_c_library(file: Path) -> bool:
     """Return whether a file needs a C library, and check that it needs no newer one."""
     command = ["readelf", "--wide", "--version-info", str(file)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    needed = {tuple(map(int, each.split("."))) for each in re.findall(r"GLIBC_([\d.]+)", shown)}
+    needed = {tuple(map(int, match.split("."))) for match in re.findall(r"GLIBC_([\d.]+)", shown)}
     assert not needed or max(needed) <= GLIBC, file
     return bool(needed)

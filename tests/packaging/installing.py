@@ -164,9 +164,9 @@ def single(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
 
 
 def files(root: Root) -> set[str]:
-    found = root.run("find", "/", "-xdev", "-not", "-type", "d").stdout.splitlines()
+    paths = root.run("find", "/", "-xdev", "-not", "-type", "d").stdout.splitlines()
     own = ("/var/log/", "/var/lib/dpkg/", "/var/cache/", "/root/")
-    return {path for path in found if not path.startswith(own) and "/rpm" not in path}
+    return {path for path in paths if not path.startswith(own) and "/rpm" not in path}
 
 
 def _in_folder(program: Path, folder: Path, pages: str = "") -> Installed:

@@ -10,15 +10,19 @@ import yaml
 
 from pycrictl import __version__
 from tests.support.charts import CHART, FILES, PEM, SAME, VALUES, changes_of, helm, merged, render
-from tests.support.manifests import combined, container, leaves, one
+from tests.support.manifests import combined, container, leaves, object_of
 
 
 @pytest.mark.parametrize("name", SAME)
 def test_it_makes_what_kustomize_makes(name: str, run_folder: Path) -> None:
-    wanted = [each for each in combined(SAME[name][0], run_folder) if each["kind"] != "Namespace"]
-    found = render(merged(VALUES, changes_of(name, run_folder)))
-    assert leaves(found) == leaves(wanted)
-    assert len(found) == len(wanted)
+    wanted = [
+        document
+        for document in combined(SAME[name][0], run_folder)
+        if document["kind"] != "Namespace"
+    ]
+    rendered = render(merged(VALUES, changes_of(name, run_folder)))
+    assert leaves(rendered) == leaves(wanted)
+    assert len(rendered) == len(wanted)
 
 
 def test_what_kustomize_has_no_component_for() -> None:
@@ -29,10 +33,10 @@ def test_what_kustomize_has_no_component_for() -> None:
         "tolerations": [{"key": "a", "operator": "Exists"}],
     }
     objects = render(merged(VALUES, {}) | {**changes, "image": VALUES["image"] | changes["image"]})
-    found = container(objects)
-    assert found["image"] == f"registry.example.com/pycrictl@{digest}"
-    assert found["resources"] == {"limits": {"memory": "1Gi"}}
-    assert one(objects, "DaemonSet")["spec"]["template"]["spec"]["tolerations"] == [
+    agent = container(objects)
+    assert agent["image"] == f"registry.example.com/pycrictl@{digest}"
+    assert agent["resources"] == {"limits": {"memory": "1Gi"}}
+    assert object_of(objects, "DaemonSet")["spec"]["template"]["spec"]["tolerations"] == [
         {"key": "a", "operator": "Exists"}
     ]
 
@@ -49,20 +53,20 @@ def test_what_else_clusters_need() -> None:
             "networkPolicy": {"from": peers},
         }
     )
-    agents = one(objects, "DaemonSet")["spec"]
+    agents = object_of(objects, "DaemonSet")["spec"]
     pod = agents["template"]["spec"]
     assert agents["updateStrategy"]["type"] == "OnDelete"
     assert agents["template"]["metadata"]["labels"]["team"] == "nodes"
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
     assert pod["affinity"].keys() == affinity.keys()
-    assert one(objects, "NetworkPolicy")["spec"]["ingress"][1]["from"] == peers
+    assert object_of(objects, "NetworkPolicy")["spec"]["ingress"][1]["from"] == peers
 
 
 def test_copies_on_chosen_nodes() -> None:
     """Each node has one agent, and only the chosen ones an agent with the rights for copies."""
     objects = render({"copies": {"enabled": True, "nodeSelector": {"copies": "yes"}}})
     pulls, copies = [
-        each["spec"]["template"]["spec"] for each in objects if each["kind"] == "DaemonSet"
+        item["spec"]["template"]["spec"] for item in objects if item["kind"] == "DaemonSet"
     ]
     (term,) = pulls["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
         "nodeSelectorTerms"
@@ -71,7 +75,7 @@ def test_copies_on_chosen_nodes() -> None:
     assert copies["nodeSelector"] == {"copies": "yes", "kubernetes.io/os": "linux"}
     assert (pulls.get("hostPID"), copies["hostPID"]) == (None, True)
     added = [
-        each["containers"][0]["securityContext"]["capabilities"]["add"] for each in (pulls, copies)
+        spec["containers"][0]["securityContext"]["capabilities"]["add"] for spec in (pulls, copies)
     ]
     assert (added[0], len(added[1])) == ([], 5)
 

@@ -204,8 +204,8 @@ def test_modules_of_the_image_need_no_newer_c_library(
         if tarfile.is_tarfile(blob):
             unpack(blob, tmp_path)
     folder = tmp_path / "usr/lib/pycrictl"
-    found = {file.name.partition(".")[0] for file in folder.rglob("*.so")}
-    assert found >= {"_http_parser", "_multidict", "cygrpc"}
+    names = {file.name.partition(".")[0] for file in folder.rglob("*.so")}
+    assert names >= {"_http_parser", "_multidict", "cygrpc"}
     assert sum(needs_old_c_library(file) for file in folder.rglob("*.so")) > 10
     licensed = {text.parent.name for text in (folder / "licenses").rglob("*") if text.is_file()}
     pins = (ROOT / "packaging/image/modules.txt").read_text("utf-8")

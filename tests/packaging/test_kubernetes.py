@@ -25,7 +25,7 @@ from tests.support.manifests import (
     combined,
     container,
     leaves,
-    one,
+    object_of,
     template,
 )
 
@@ -51,19 +51,19 @@ def test_components_beside_each_other(names: list[str], run_folder: Path) -> Non
 @pytest.mark.parametrize("name", sorted(AUTHORITIES))
 def test_the_api_server_verifies_the_agents(name: str, run_folder: Path) -> None:
     objects = combined([name], run_folder)
-    for role in (each for each in objects if each["kind"] in ("Role", "ClusterRole")):
+    for role in (item for item in objects if item["kind"] in ("Role", "ClusterRole")):
         assert not any("secrets" in rule.get("resources", ()) for rule in role["rules"])
-    spec = one(objects, "APIService")["spec"]
+    spec = object_of(objects, "APIService")["spec"]
     assert "insecureSkipTLSVerify" not in spec
     assert ("caBundle" in spec) == (name == "ca")
     if name == "ca":
         verify_certificate(
-            base64.b64decode(spec["caBundle"]), one(objects, "Secret", "pycrictl-agent-tls")
+            base64.b64decode(spec["caBundle"]), object_of(objects, "Secret", "pycrictl-agent-tls")
         )
     else:
-        annotations = one(objects, "APIService")["metadata"]["annotations"]
+        annotations = object_of(objects, "APIService")["metadata"]["annotations"]
         assert annotations == {"cert-manager.io/inject-ca-from": "pycrictl/pycrictl-agent-tls"}
-        made = one(objects, "Certificate", "pycrictl-agent-tls")["spec"]
+        made = object_of(objects, "Certificate", "pycrictl-agent-tls")["spec"]
         assert made["secretName"] == "pycrictl-agent-tls"
         assert made["dnsNames"] == ["pycrictl-agent.pycrictl.svc", "pycrictl-agent"]
 
@@ -83,12 +83,12 @@ def verify_certificate(authority: bytes, secret: Document) -> None:
 
 def test_who_scrapes_may_ask_for_the_figures_only(run_folder: Path) -> None:
     objects = combined(["metrics"], run_folder)
-    (endpoint,) = one(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
-    secret = one(objects, "Secret", endpoint["authorization"]["credentials"]["name"])
+    (endpoint,) = object_of(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    secret = object_of(objects, "Secret", endpoint["authorization"]["credentials"]["name"])
     account = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"]
-    binding = one(objects, "ClusterRoleBinding", "pycrictl-agent-metrics")
-    assert [each["name"] for each in binding["subjects"]] == [account]
-    role = one(objects, "ClusterRole", binding["roleRef"]["name"])
+    binding = object_of(objects, "ClusterRoleBinding", "pycrictl-agent-metrics")
+    assert [subject["name"] for subject in binding["subjects"]] == [account]
+    role = object_of(objects, "ClusterRole", binding["roleRef"]["name"])
     assert role["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     (port,) = container(objects)["ports"]
     assert endpoint["port"] == port["name"]
@@ -96,89 +96,92 @@ def test_who_scrapes_may_ask_for_the_figures_only(run_folder: Path) -> None:
 
 def test_nothing_is_left_behind(objects: list[Document]) -> None:
     """An object in another namespace, or without the label, would outlive an uninstallation."""
-    names = [(each["kind"], each["metadata"]["name"]) for each in objects]
+    names = [(item["kind"], item["metadata"]["name"]) for item in objects]
     assert len(set(names)) >= len(names) - 1  # RoleBindings in two namespaces
-    for each in objects:
-        is_own = each["metadata"].get("namespace") in (None, "pycrictl")
-        is_reader = each.get("roleRef", {}).get("name", "").startswith("extension-apiserver")
-        assert is_own or (is_reader and each["metadata"]["namespace"] == "kube-system")
-        assert each["metadata"]["labels"]["app.kubernetes.io/part-of"] == "pycrictl"
+    for item in objects:
+        is_own = item["metadata"].get("namespace") in (None, "pycrictl")
+        is_reader = item.get("roleRef", {}).get("name", "").startswith("extension-apiserver")
+        assert is_own or (is_reader and item["metadata"]["namespace"] == "kube-system")
+        assert item["metadata"]["labels"]["app.kubernetes.io/part-of"] == "pycrictl"
 
 
 def test_every_name_is_there(objects: list[Document]) -> None:
-    account = one(objects, "ServiceAccount")["metadata"]
+    account = object_of(objects, "ServiceAccount")["metadata"]
     pod = template(objects)
     assert pod["spec"]["serviceAccountName"] == account["name"]
-    for binding in (each for each in objects if each["kind"].endswith("Binding")):
+    for binding in (item for item in objects if item["kind"].endswith("Binding")):
         (subject,) = binding["subjects"]
         assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
         kind, name = binding["roleRef"]["kind"], binding["roleRef"]["name"]
         if name != "extension-apiserver-authentication-reader":
-            assert one(objects, kind, name)["rules"]
+            assert object_of(objects, kind, name)["rules"]
     labels = pod["metadata"]["labels"].items()
-    service = one(objects, "Service")
+    service = object_of(objects, "Service")
     for selector in (
         service["spec"]["selector"],
-        one(objects, "DaemonSet")["spec"]["selector"]["matchLabels"],
-        one(objects, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        object_of(objects, "DaemonSet")["spec"]["selector"]["matchLabels"],
+        object_of(objects, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
     ):
         assert selector.items() <= labels
-    api = one(objects, "APIService")
+    api = object_of(objects, "APIService")
     assert api["metadata"]["name"] == f"{VERSION}.{GROUP}"
     assert (api["spec"]["group"], api["spec"]["version"]) == (GROUP, VERSION)
     assert service["metadata"]["name"] == SERVICE
-    (token,) = (each for each in pod["spec"]["volumes"] if "projected" in each)
+    (token,) = (volume for volume in pod["spec"]["volumes"] if "projected" in volume)
     assert token["projected"]["sources"][0]["serviceAccountToken"]["audience"] == AUDIENCE
     wanted = {key: service["metadata"][key] for key in ("name", "namespace")}
     assert api["spec"]["service"] == {**wanted, "port": service["spec"]["ports"][0]["port"]}
 
 
 def test_every_port_is_the_agents(objects: list[Document]) -> None:
-    found = container(objects)
-    (port,) = found["ports"]
-    (listen,) = (word for word in found["args"] if word.startswith("--listen="))
+    agent = container(objects)
+    (port,) = agent["ports"]
+    (listen,) = (word for word in agent["args"] if word.startswith("--listen="))
     assert listen.endswith(f":{port['containerPort']}")
     assert port["containerPort"] == PORT
     named = [
-        one(objects, "Service")["spec"]["ports"][0]["targetPort"],
-        *(rule["ports"][0]["port"] for rule in one(objects, "NetworkPolicy")["spec"]["ingress"]),
-        *(found[f"{probe}Probe"]["httpGet"]["port"] for probe in ("startup", "liveness")),
-        found["readinessProbe"]["httpGet"]["port"],
+        object_of(objects, "Service")["spec"]["ports"][0]["targetPort"],
+        *(
+            rule["ports"][0]["port"]
+            for rule in object_of(objects, "NetworkPolicy")["spec"]["ingress"]
+        ),
+        *(agent[f"{probe}Probe"]["httpGet"]["port"] for probe in ("startup", "liveness")),
+        agent["readinessProbe"]["httpGet"]["port"],
     ]
     assert set(named) == {port["name"]}
 
 
 def test_every_volume_is_mounted(objects: list[Document]) -> None:
-    volumes = {each["name"] for each in template(objects)["spec"]["volumes"]}
+    volumes = {volume["name"] for volume in template(objects)["spec"]["volumes"]}
     mounts = container(objects)["volumeMounts"]
-    assert [each["name"] for each in mounts if each["name"] not in volumes] == []
-    assert volumes == {each["name"] for each in mounts}
-    assert all(each.get("readOnly") or each["name"] == "copies" for each in mounts)
+    assert [mount["name"] for mount in mounts if mount["name"] not in volumes] == []
+    assert volumes == {mount["name"] for mount in mounts}
+    assert all(mount.get("readOnly") or mount["name"] == "copies" for mount in mounts)
     for word in container(objects)["args"]:
         if path := re.search(r"=(/.*)", word):
-            assert any(path[1].startswith(each["mountPath"] + "/") for each in mounts)
+            assert any(path[1].startswith(mount["mountPath"] + "/") for mount in mounts)
 
 
 def test_the_agent_has_few_privileges(objects: list[Document]) -> None:
-    pod, found = template(objects)["spec"], container(objects)["securityContext"]
-    added = found["capabilities"].get("add", [])
+    pod, security = template(objects)["spec"], container(objects)["securityContext"]
+    added = security["capabilities"].get("add", [])
     is_copying = "--spool-dir=/var/lib/pycrictl/copies" in container(objects)["args"]
-    assert found["capabilities"]["drop"] == ["ALL"]
+    assert security["capabilities"]["drop"] == ["ALL"]
     if is_copying:
         assert added == ["SYS_PTRACE", "DAC_OVERRIDE", "CHOWN", "FOWNER", "FSETID"]
     else:
         assert added in ([], ["SYS_PTRACE"])  # nothing, or what CRI-O and `stalls` need
     assert pod.get("hostPID", False) == ("SYS_PTRACE" in added)
-    assert found["readOnlyRootFilesystem"] is True
-    assert found["allowPrivilegeEscalation"] is False
+    assert security["readOnlyRootFilesystem"] is True
+    assert security["allowPrivilegeEscalation"] is False
     assert not pod.get("hostNetwork")
-    assert "privileged" not in found
+    assert "privileged" not in security
     assert pod["priorityClassName"] == "system-node-critical"
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
 def test_the_users_role_is_the_one_that_errors_name(objects: list[Document]) -> None:
-    role = one(objects, "ClusterRole", api_errors.VIEW_ROLE)
+    role = object_of(objects, "ClusterRole", api_errors.VIEW_ROLE)
     assert {
         resource: rule["verbs"] for rule in role["rules"] for resource in rule["resources"]
     } == {"imagepulls": ["get", "list", "watch"]}
@@ -188,10 +191,10 @@ def test_the_users_role_is_the_one_that_errors_name(objects: list[Document]) -> 
 
 def test_the_agent_is_of_this_version_and_takes_its_words(objects: list[Document]) -> None:
     release = __version__.partition(".dev")[0]
-    found = container(objects)
-    assert found["image"] == f"ghcr.io/pycrictl/pycrictl:{release}"
+    agent = container(objects)
+    assert agent["image"] == f"ghcr.io/pycrictl/pycrictl:{release}"
     assert f"/tree/v{release}#" in api_errors.INSTALL
-    command, *words = found["args"]
+    command, *words = agent["args"]
     assert command == "agent"
     known = by_spelling(command_of(BY_NAME["agent"]).params)
     assert {word.partition("=")[0].lstrip("-") for word in words} <= known.keys()

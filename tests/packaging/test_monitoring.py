@@ -52,19 +52,19 @@ needs_promtool = pytest.mark.skipif(
 def series(changes: dict[str, str]) -> list[dict[str, str]]:
     """Return the scrape's series, constant for two hours; ``changes`` has other values, by the
     beginning of a series' name."""
-    found = []
+    series = []
     samples = [sample for family in FAMILIES.values() for sample in family.samples]
     for name, labels, value in [
         ("up", {}, 1.0),
         *((sample.name, sample.labels, sample.value) for sample in samples),
     ]:
-        text = ",".join(f'{key}="{one}"' for key, one in sorted(labels.items()))
+        text = ",".join(f'{key}="{label}"' for key, label in sorted(labels.items()))
         change = next(
             (new for key, new in changes.items() if f"{name}{{{text}".startswith(key)), ""
         )
         full = ",".join(filter(None, (text, 'instance="n1",job="p"')))
-        found.append({"series": f"{name}{{{full}}}", "values": change or f"{value}+0x120"})
-    return found
+        series.append({"series": f"{name}{{{full}}}", "values": change or f"{value}+0x120"})
+    return series
 
 
 def slow(metric: str, *fast: str) -> dict[str, str]:

@@ -70,8 +70,8 @@ def test_one_tag_has_the_images_of_both_machines(tmp_path: Path) -> None:
     subprocess.run(command, cwd=ROOT, check=True)
     layout = Layout(tmp_path / "pycrictl-1-image.tar", tmp_path / "unpacked")
     images = layout.read(layout.tagged()["1"])["manifests"]
-    assert [each["platform"]["architecture"] for each in images] == machines
-    assert [layout.read(each)["for"] for each in images] == machines
+    assert [image["platform"]["architecture"] for image in images] == machines
+    assert [layout.read(image)["for"] for image in images] == machines
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in CHANNELS.iterdir()))
@@ -85,12 +85,16 @@ def test_manifests_name_what_there_is(name: str) -> None:
     assert start.endswith(f"/releases/download/v{__version__}")
     assert FILES[file] == digest
     if name.endswith(".yaml"):
-        assert [each["bin"] for each in yaml.safe_load(text)["spec"]["platforms"]] == ["pycrictl"]
+        assert [platform["bin"] for platform in yaml.safe_load(text)["spec"]["platforms"]] == [
+            "pycrictl"
+        ]
 
 
 def test_provenance_names_every_file_and_all_that_went_in() -> None:
     statement = release(f"release.provenance({__version__!r}, {'c' * 40!r}, {FILES!r})")
-    assert {each["name"]: each["digest"]["sha256"] for each in statement["subject"]} == FILES
+    assert {
+        subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]
+    } == FILES
     definition = statement["predicate"]["buildDefinition"]
     source, *rest = definition["resolvedDependencies"]
     assert source["digest"] == {"gitCommit": "c" * 40}
@@ -98,7 +102,7 @@ def test_provenance_names_every_file_and_all_that_went_in() -> None:
     files = ("bundled.txt", "image/modules.txt")
     bundled = "".join((ROOT / "packaging" / name).read_text("utf-8") for name in files)
     hashes = re.findall("sha256:([0-9a-f]{64})", bundled)
-    assert [each["digest"]["sha256"] for each in rest] == hashes
+    assert [descriptor["digest"]["sha256"] for descriptor in rest] == hashes
 
 
 @pytest.mark.parametrize(("tag", "said"), [(False, "has no tag"), (True, "CHANGELOG")])
@@ -144,7 +148,7 @@ def test_the_bill_of_materials_names_all_that_is_in_any_package(completed: Path)
     command = [str(PYTHON), "-c", VALIDATE]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
     assert done.stdout == "None\n"
-    parts = {each["name"]: each for each in json.loads(text)["components"]}
+    parts = {component["name"]: component for component in json.loads(text)["components"]}
     packaging = ROOT / "packaging"
     pins, of_image = (
         {*re.findall(r"^([\w-]+)==", (packaging / name).read_text("utf-8"), re.MULTILINE)}

@@ -67,7 +67,7 @@ def test_it_needs_no_newer_c_library_and_loads_whatever_size_pages_have(folder: 
         command = ["readelf", "--wide", "--program-headers", str(file)]
         shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         aligned = re.findall(r"^ +LOAD .* 0x([0-9a-f]+)$", shown, re.MULTILINE)
-        assert min(int(each, 16) for each in aligned) >= largest, file
+        assert min(int(alignment, 16) for alignment in aligned) >= largest, file
 
 
 def test_it_is_small(archive: Path, folder: Path) -> None:
@@ -103,11 +103,11 @@ def test_the_single_file_unpacks_itself_once(suite: str, released: Path, tmp_pat
         shown = ("-printf", "%m %u %P %T@\\n")
         for _ in range(2):
             assert program.run("--version").stdout == f"pycrictl version {__version__}\n"
-            found = program.run(cache, "-maxdepth", "1", *shown, program="/usr/bin/find").stdout
-            modes = [line.split()[:2] for line in found.splitlines()]
+            listing = program.run(cache, "-maxdepth", "1", *shown, program="/usr/bin/find").stdout
+            modes = [line.split()[:2] for line in listing.splitlines()]
             assert modes == [["700", "root"], ["700", "root"]]
         again = program.run(cache, "-maxdepth", "1", *shown, program="/usr/bin/find").stdout
-        assert again == found
+        assert again == listing
         assert program.run("/tmp", program="/bin/ls").stdout == ""
 
 

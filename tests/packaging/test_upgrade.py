@@ -79,13 +79,13 @@ def test_the_proxy_hands_over_to_the_new_version(
 
 
 def programs(root: Root) -> list[int]:
-    found = []
+    answers = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             own = (entry / "ns" / "mnt").readlink() == root.namespace
             if own and (entry / "comm").read_text() == "pycrictl\n":
-                found.append(int(entry.name))
-    return found
+                answers.append(int(entry.name))
+    return answers
 
 
 def older(package: Path, folder: Path) -> Path:

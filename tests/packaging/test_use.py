@@ -145,9 +145,9 @@ def serves(program: Installed, lab: Lab, *, hands_over: bool) -> None:
         if not hands_over:
             return
         reloaded = program.run(*words, "--reload")
-        found = re.search(r"process (\d+) now serves", reloaded.stderr)
-        assert found is not None, reloaded.stderr
-        later = int(found[1])
+        match = re.search(r"process (\d+) now serves", reloaded.stderr)
+        assert match is not None, reloaded.stderr
+        later = int(match[1])
         proxy.kill()  # it would give its clients a minute to move
         assert program.run("-r", listen, "version").stdout == version.stdout
         os.kill(later, signal.SIGTERM)

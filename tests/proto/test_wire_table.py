@@ -83,9 +83,9 @@ def of_enum(enum: EnumDescriptor) -> Iterator[str]:
 def of_file(file: FileDescriptor) -> Iterator[str]:
     for service in file.services_by_name.values():
         yield f"service {service.full_name}"
-        for each in service.methods:
-            call = f"{each.name} {each.input_type.full_name} -> {each.output_type.full_name}"
-            kind = KINDS[each.client_streaming, each.server_streaming]
+        for method in service.methods:
+            call = f"{method.name} {method.input_type.full_name} -> {method.output_type.full_name}"
+            kind = KINDS[method.client_streaming, method.server_streaming]
             yield f"service {service.full_name} rpc {call} {kind}"
     for enum in file.enum_types_by_name.values():
         yield from of_enum(enum)

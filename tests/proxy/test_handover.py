@@ -72,7 +72,7 @@ def await_pulls(fake: FakeServer, count: int) -> None:
 
 def let_one_go(gate: Gate, futures: list[Any]) -> None:
     done = sum(future.done() for future in futures)
-    gate.one.release()
+    gate.permit.release()
     wait_until(lambda: sum(future.done() for future in futures) == done + 1)
 
 

@@ -224,13 +224,13 @@ class Terminal:
         self.screen.feed(data)
         return True
 
-    def look(self) -> list[str]:
+    def visible_lines(self) -> list[str]:
         """Read all output and return the visible lines."""
         self.mark_end()
         self.read()
         return self.screen.lines
 
     def resize(self, columns: int, rows: int, *, rewraps: bool = True) -> None:
-        self.look()
+        self.visible_lines()
         self.set_size(columns, rows)
         self.screen.resize(columns, rows, rewraps=rewraps)

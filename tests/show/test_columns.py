@@ -46,8 +46,8 @@ def test_what_is_no_columns(text: str) -> None:
     ],
 )
 def test_orders(path: str, order: str) -> None:
-    found = SortKey(path).sorted(DOCUMENTS, DOCUMENTS)
-    assert "".join(str(each["id"]) for each in found) == order
+    ordered = SortKey(path).sorted(DOCUMENTS, DOCUMENTS)
+    assert "".join(str(document["id"]) for document in ordered) == order
 
 
 def test_a_field_that_nothing_has() -> None:
@@ -63,10 +63,10 @@ def test_a_field_that_nothing_has() -> None:
 def test_values_that_are_hard_to_compare() -> None:
     values = ["", "1" * 5000, "9" * 5000, True, {"a": 1}, ["x"], "x1y2", "x1y10", 0.5, "007", "٣"]
     documents = [{"v": value} for value in values]
-    found = SortKey(".v").sorted(values, documents)
-    assert sorted(map(repr, found)) == sorted(map(repr, values))
-    assert found.index("x1y2") < found.index("x1y10")
-    assert found.index("007") < found.index("1" * 5000) < found.index("9" * 5000)
+    ordered = SortKey(".v").sorted(values, documents)
+    assert sorted(map(repr, ordered)) == sorted(map(repr, values))
+    assert ordered.index("x1y2") < ordered.index("x1y10")
+    assert ordered.index("007") < ordered.index("1" * 5000) < ordered.index("9" * 5000)
 
 
 def test_headings_stand_for_paths() -> None:
@@ -74,7 +74,9 @@ def test_headings_stand_for_paths() -> None:
     headings = {"size": ".size", "pod id": ".n"}
 
     def names(text: str) -> str:
-        return "".join(each["n"] for each in SortKey(text, headings).sorted(documents, documents))
+        return "".join(
+            document["n"] for document in SortKey(text, headings).sorted(documents, documents)
+        )
 
     assert names("size") == names("SIZE") == names(".size") == "cba"
     assert names("-size") == names("-.size") == "abc"

@@ -16,9 +16,9 @@ PODS = [
 ]
 
 VIEWS = Views(
-    table=lambda found, kind: Table(
+    table=lambda pods, kind: Table(
         ("ID", "MORE") if kind else ("ID",),
-        [(pod.id, "m") if kind else (pod.id,) for pod in found],
+        [(pod.id, "m") if kind else (pod.id,) for pod in pods],
         min_width=6,
     ),
     block=lambda pod: [("ID", pod.id)],

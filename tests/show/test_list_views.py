@@ -102,13 +102,13 @@ START_NS = 1_700_000_000_000_000_000
 
 def test_a_container_that_has_just_begun_is_left_out() -> None:
     after = fake_container_stats(2, START_NS + 10**9)
-    found = measured(fake_container_stats(1, START_NS)[:1], after, show_all=True)
-    assert [one.stats.attributes.id for one in found] == [hex_id(3)]
+    rows = measured(fake_container_stats(1, START_NS)[:1], after, show_all=True)
+    assert [row.stats.attributes.id for row in rows] == [hex_id(3)]
 
 
 def test_a_stale_sample_is_not_measured() -> None:
     samples = fake_container_stats(1, START_NS)
-    assert [one.cpu for one in measured(samples, samples)] == [NOT_MEASURED, NOT_MEASURED]
+    assert [row.cpu for row in measured(samples, samples)] == [NOT_MEASURED, NOT_MEASURED]
 
 
 def test_more_than_one_core() -> None:

@@ -52,13 +52,13 @@ def layer(
 
 def pulls(parts: Sequence[Part]) -> dict[str, PullState]:
     """Return the pulls that these layers make up."""
-    found: dict[str, PullState] = {}
+    states: dict[str, PullState] = {}
     for part in parts:
         pull = PullState(**part.pull)
-        before = found.get(pull.name, pull)
+        before = states.get(pull.name, pull)
         error = pull.error or before.error
-        found[pull.name] = replace(before, layers=(*before.layers, part.layer), error=error)
-    return {name: replace(pull, sums=sums(pull.layers)) for name, pull in found.items()}
+        states[pull.name] = replace(before, layers=(*before.layers, part.layer), error=error)
+    return {name: replace(pull, sums=sums(pull.layers)) for name, pull in states.items()}
 
 
 def view(
@@ -74,16 +74,16 @@ def view(
 
     ``more`` are fields of the sums.
     """
-    found = {
+    states = {
         name: replace(pull, sums=(images or {}).get(name, pull.sums))
         for name, pull in pulls(parts).items()
     }
     changes = [
-        (found[PullState(**part.pull).name], part.layer)
+        (states[PullState(**part.pull).name], part.layer)
         for part in (parts if changed is None else changed)
     ]
     return View(
-        pulls=found,
+        pulls=states,
         changed=tuple(changes),
         sums=sums([part.layer for part in parts], **more),
         now=now,
@@ -141,7 +141,7 @@ def drawn(*items: Part, size: tuple[int, int] = (80, 24), **more: Any) -> list[s
     with Terminal(*size) as terminal:
         bars = Bars(terminal.stderr, {})
         bars.show(view(items, **more))
-        lines = terminal.look()
+        lines = terminal.visible_lines()
         assert terminal.screen.cut == 0
         assert all(width(line) < max(size[0], 2) for line in lines)
         bars.close()

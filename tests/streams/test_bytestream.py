@@ -193,7 +193,7 @@ def test_urls(url: str, host: str, port: int, path: str, label: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "what"),
+    ("url", "problem"),
     [
         ("", "characters"),
         ("http://node/secret path", "characters"),
@@ -213,8 +213,8 @@ def test_urls(url: str, host: str, port: int, path: str, label: str) -> None:
         ("http://@node/secret", "user information"),
     ],
 )
-def test_bad_urls(url: str, what: str) -> None:
-    with pytest.raises(RemoteProtocolError, match=what) as caught:
+def test_bad_urls(url: str, problem: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=problem) as caught:
         parse_url(url)
     assert "secret" not in str(caught.value)
 

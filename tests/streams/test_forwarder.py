@@ -112,7 +112,7 @@ async def answering(peer: SpdyPeer) -> None:
     """Respond at the end of the data, in a way that depends on the data."""
     heard = b""
 
-    async def take(peer: SpdyPeer, ids: list[int], data: Data) -> None:
+    async def receive(peer: SpdyPeer, ids: list[int], data: Data) -> None:
         nonlocal heard
         error_id, data_id = ids
         if data.stream_id == data_id:
@@ -135,7 +135,7 @@ async def answering(peer: SpdyPeer) -> None:
             peer.send(Data(data_id, b"got " + heard, is_last=True))
             peer.send(Data(error_id, b"", is_last=True))
 
-    await accepting(take)(peer)
+    await accepting(receive)(peer)
 
 
 def test_many_connections_over_spdy() -> None:

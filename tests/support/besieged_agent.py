@@ -15,11 +15,11 @@ MOST_BYTES = 128 * MIB
 
 def samples(cluster: Cluster, program: Program, seconds: float) -> list[float]:
     """Return how long the front proxy waits for each answer, on a new connection each time."""
-    found = []
+    faults = []
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         began = time.monotonic()
         assert ask(("127.0.0.1", program.port), "/apis", cluster.front_proxy, FORGED)[0] == 200
-        found.append(time.monotonic() - began)
+        faults.append(time.monotonic() - began)
         time.sleep(0.01)
-    return found
+    return faults

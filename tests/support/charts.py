@@ -48,10 +48,10 @@ SAME: dict[str, tuple[list[str], dict[str, Any]]] = {
 
 
 def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    found = dict(values)
+    known = dict(values)
     for key, value in changes.items():
-        found[key] = merged(found[key], value) if isinstance(value, dict) else value
-    return found
+        known[key] = merged(known[key], value) if isinstance(value, dict) else value
+    return known
 
 
 def helm(

@@ -26,9 +26,9 @@ def agent_pod(cluster: Cluster, template: dict[str, Any]) -> dict[str, Any]:
     """Make the pod that the DaemonSet's controller would make on the node."""
     spec = template["spec"]
     (container,) = spec["containers"]
-    volumes = {one["name"]: one for one in spec["volumes"]}
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
     folders = {"/usr", "/lib", "/lib64", "/bin", str(ROOT), sys.prefix, sys.base_prefix}
-    mounts = [one for one in sorted(folders) if Path(one).is_dir()]
+    mounts = [folder for folder in sorted(folders) if Path(folder).is_dir()]
     for number, path in enumerate(mounts):
         name = f"machine{number}"
         volumes[name] = {"name": name, "hostPath": {"path": os.path.realpath(path)}}
@@ -114,6 +114,6 @@ def remove_agent(cluster: Cluster) -> None:
 def plugin_beside(cluster: Cluster, folder: Path) -> Plugin:
     runtime = cluster.folder / "run"
     runtime.mkdir(exist_ok=True)
-    found = plugin_in(folder, runtime, cluster.kubeconfig("admin"))
+    plugin = plugin_in(folder, runtime, cluster.kubeconfig("admin"))
     (folder / "bin/kubectl").symlink_to(cluster.programs / "kubectl")
-    return found
+    return plugin

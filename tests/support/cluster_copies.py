@@ -26,8 +26,8 @@ def workstation(
     (home / "bin").mkdir(parents=True)
     (home / "bin/kubectl").symlink_to(cluster.programs / "kubectl")
     kubeconfig = home / "kubeconfig"
-    found = cluster.kubeconfig(user).read_text()
-    kubeconfig.write_text(found.replace(f":{API_PORT}", f":{port}"))
+    text = cluster.kubeconfig(user).read_text()
+    kubeconfig.write_text(text.replace(f":{API_PORT}", f":{port}"))
     kubeconfig.chmod(0o600)
     with plugin_of(Kubectl(kubeconfig, home, str(home / "bin/kubectl")), home) as plugin:
         yield plugin
@@ -38,16 +38,16 @@ class Container:
 
     def __init__(self, cluster: Cluster, pod: str) -> None:
         def status() -> dict[str, Any]:
-            found = cluster.kubectl.document("get", "pod", pod)["status"]
-            return {"ready": False, **(found.get("containerStatuses") or [{}])[0]}
+            status = cluster.kubectl.document("get", "pod", pod)["status"]
+            return {"ready": False, **(status.get("containerStatuses") or [{}])[0]}
 
         wait_until(lambda: cluster.phase(pod) == "Running" and status()["ready"])
         name = str(status()["containerID"]).rpartition("/")[2]
         self.root = Path(f"/proc/{cluster.lab.node.kubelet.pid(name)}/root")
 
 
-def assert_equal(one: Path, other: Path) -> None:
-    subprocess.run(["diff", "-r", "--no-dereference", one, other], check=True)
+def assert_equal(first: Path, other: Path) -> None:
+    subprocess.run(["diff", "-r", "--no-dereference", first, other], check=True)
 
 
 OVERLAY = "with-copies"

@@ -38,12 +38,14 @@ def node(fake: FakeServer, exit_codes: Mapping[str, int | None]) -> None:
             status={"id": pod.id, "metadata": pod.metadata, "created_at": made_ns}
         )
         state = cri_pb2.CONTAINER_RUNNING if code is None else cri_pb2.CONTAINER_EXITED
-        one = listed.containers.add(id=f"{number:x}c" * 32, pod_sandbox_id=pod.id, state=state)
-        one.metadata.name, one.created_at, one.image.image = "app", made_ns, IMAGE
-        status = cri_pb2.ContainerStatus(id=one.id, state=state, exit_code=code or 0)
+        container = listed.containers.add(
+            id=f"{number:x}c" * 32, pod_sandbox_id=pod.id, state=state
+        )
+        container.metadata.name, container.created_at, container.image.image = "app", made_ns, IMAGE
+        status = cri_pb2.ContainerStatus(id=container.id, state=state, exit_code=code or 0)
         status.metadata.name, status.image.image, status.image_ref = "app", IMAGE, "sha256:1"
         status.created_at, status.started_at, status.finished_at = made_ns, made_ns, ended_ns
-        statuses[one.id] = cri_pb2.ContainerStatusResponse(status=status)
+        statuses[container.id] = cri_pb2.ContainerStatusResponse(status=status)
     fake.offer("ListPodSandbox", pods)
     fake.offer("PodSandboxStatus", lambda request, _: pod_statuses[request.pod_sandbox_id])
     fake.offer("ListContainers", listed)

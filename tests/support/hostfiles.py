@@ -9,11 +9,11 @@ from typing import Any
 
 def run_program(root: Path, pid: int, *words: str) -> None:
     folder = root / "proc" / str(pid)
-    for each in (folder, root / "proc/1"):
-        (each / "ns").mkdir(parents=True, exist_ok=True)
-        (each / "status").write_text("Name:\tx\nUid:\t0\t0\t0\t0\n")
-        (each / "ns/mnt").unlink(missing_ok=True)
-        (each / "ns/mnt").symlink_to("mnt:[1]")
+    for process in (folder, root / "proc/1"):
+        (process / "ns").mkdir(parents=True, exist_ok=True)
+        (process / "status").write_text("Name:\tx\nUid:\t0\t0\t0\t0\n")
+        (process / "ns/mnt").unlink(missing_ok=True)
+        (process / "ns/mnt").symlink_to("mnt:[1]")
     (folder / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
 
 

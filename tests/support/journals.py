@@ -17,7 +17,7 @@ read_journal = partial(journal.read, timeout_s=20)
 def add_pod(api: ApiServer, name: str, *images: str, waiting: str = "ContainerCreating") -> None:
     containers = [{"name": f"c{number}", "image": image} for number, image in enumerate(images)]
     state = {"waiting": {"reason": waiting, "message": "no"}}
-    statuses = [{"name": one["name"], "state": state} for one in containers]
+    statuses = [{"name": container["name"], "state": state} for container in containers]
     api.pods["items"].append(
         {
             "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},

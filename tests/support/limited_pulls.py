@@ -28,7 +28,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.open = threading.Event()
-        self.one = threading.Semaphore(0)
+        self.permit = threading.Semaphore(0)
         self.running = self.peak = 0
         self._lock = threading.Lock()
 
@@ -38,7 +38,7 @@ class Gate:
             self.peak = max(self.peak, self.running)
         ended = threading.Event()
         context.add_callback(ended.set)
-        while not (self.one.acquire(timeout=0.01) or self.open.is_set() or ended.is_set()):
+        while not (self.permit.acquire(timeout=0.01) or self.open.is_set() or ended.is_set()):
             pass
         with self._lock:
             self.running -= 1

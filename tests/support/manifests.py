@@ -71,7 +71,7 @@ def built(folder: Path) -> list[Document]:
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "deprecated" not in done.stderr
-    return [one for one in yaml.load_all(done.stdout, LOADER) if one]
+    return [document for document in yaml.load_all(done.stdout, LOADER) if document]
 
 
 def combined(names: Sequence[str], scratch: Path) -> list[Document]:
@@ -110,41 +110,43 @@ def kubectl_minor() -> int:
     return int(re.sub(r"\D", "", json.loads(done.stdout)["clientVersion"]["minor"]))
 
 
-def one(objects: list[Document], kind: str, name: str = "") -> Document:
-    (found,) = (
-        each
-        for each in objects
-        if each["kind"] == kind and (not name or each["metadata"]["name"] == name)
+def object_of(objects: list[Document], kind: str, name: str = "") -> Document:
+    (document,) = (
+        item
+        for item in objects
+        if item["kind"] == kind and (not name or item["metadata"]["name"] == name)
     )
-    return found
+    return document
 
 
 def template(objects: list[Document]) -> Document:
-    spec: Document = one(objects, "DaemonSet")["spec"]["template"]
+    spec: Document = object_of(objects, "DaemonSet")["spec"]["template"]
     return spec
 
 
 def container(objects: list[Document]) -> Document:
-    (found,) = template(objects)["spec"]["containers"]
-    assert isinstance(found, dict)
-    return found
+    (container_,) = template(objects)["spec"]["containers"]
+    assert isinstance(container_, dict)
+    return container_
 
 
 def leaves(objects: list[Document]) -> set[str]:
     """Return all values with their paths, ignoring the order of lists."""
-    found: set[str] = set()
+    paths: set[str] = set()
 
-    def look(path: str, value: Any) -> None:
+    def visit(path: str, value: Any) -> None:
         if isinstance(value, dict):
             for key, inner in value.items():
-                look(f"{path}.{key}", inner)
+                visit(f"{path}.{key}", inner)
         elif isinstance(value, list):
             for inner in value:
                 name = inner.get("name", "") if isinstance(inner, dict) else ""
-                look(f"{path}[{name}]", inner)
+                visit(f"{path}[{name}]", inner)
         else:
-            found.add(f"{path}={str(value).replace(chr(10), '')}")  # kustomize folds base64
+            paths.add(f"{path}={str(value).replace(chr(10), '')}")  # kustomize folds base64
 
-    for each in objects:
-        look(f"{each['kind']}/{each['metadata'].get('namespace')}/{each['metadata']['name']}", each)
-    return found
+    for item in objects:
+        visit(
+            f"{item['kind']}/{item['metadata'].get('namespace')}/{item['metadata']['name']}", item
+        )
+    return paths

@@ -20,7 +20,7 @@ class Block(NamedTuple):
 
 
 def blocks(text: str) -> list[Block]:
-    return [Block(*found) for found in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S)]
+    return [Block(*match) for match in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S)]
 
 
 def statements(block: Block) -> Iterator[str]:
@@ -33,8 +33,8 @@ def statements(block: Block) -> Iterator[str]:
             line = line.removeprefix("$ ")
         while line.endswith("\\"):
             line += f"\n{next(lines)}"
-        if found := re.search(r"<<-?'?(\w+)'?", line):
-            while not line.endswith(f"\n{found[1]}"):
+        if match := re.search(r"<<-?'?(\w+)'?", line):
+            while not line.endswith(f"\n{match[1]}"):
                 line += f"\n{next(lines)}"
             yield line
         elif command := re.sub(r"(^|\s+)#.*", "", line):

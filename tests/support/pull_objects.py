@@ -15,9 +15,9 @@ NOW_S = 1795387110.0
 
 
 def pod(**changes: Any) -> Pod:
-    found = parse_pod(standing.pod("web", **changes))
-    assert found is not None
-    return found
+    pod = parse_pod(standing.pod("web", **changes))
+    assert pod is not None
+    return pod
 
 
 def pull(*reports: Report, is_running: bool = True, image: str = IMAGE) -> PullState:
@@ -26,9 +26,9 @@ def pull(*reports: Report, is_running: bool = True, image: str = IMAGE) -> PullS
         for report in reports:
             scale = 1 if second else 0
             tracker.tell(report._replace(progress=report.progress * scale), now=second)
-    found = tracker.view(10.0).pulls[IMAGE]
+    pull = tracker.view(10.0).pulls[IMAGE]
     ended_s = 0.0 if is_running else NOW_S
-    return replace(found, image=image, is_running=is_running, began_s=NOW_S - 10, ended_s=ended_s)
+    return replace(pull, image=image, is_running=is_running, began_s=NOW_S - 10, ended_s=ended_s)
 
 
 def layer(phase: str, progress: int = 0, name: str = "sha256:a", **more: Any) -> Report:

@@ -55,7 +55,7 @@ def shown(name: str) -> str:
 
 def test_every_command_has_a_page() -> None:
     own = {f"pycrictl-{command.name}.1" for command in PROGRAM.subcommands}
-    own |= {f"kubectl-{each.name.replace('-', '_')}.1" for each in surface.plugins()}
+    own |= {f"kubectl-{plugin.name.replace('-', '_')}.1" for plugin in surface.plugins()}
     assert PAGES.keys() == {"pycrictl.1", "pycrictl-compat.7", "pycrictl.toml.5", *own}
 
 
@@ -74,18 +74,18 @@ def test_a_page_tells_all_of_its_command(command: surface.Command) -> None:
     text = shown(f"pycrictl-{command.name}.1")
     assert f"pycrictl-{command.name}(1)" in shown("pycrictl.1")
     assert command.family
-    for each in command.walk():
-        assert f"pycrictl {' '.join(each.path)}" in text
-        for option in each.options:
+    for command_ in command.walk():
+        assert f"pycrictl {' '.join(command_.path)}" in text
+        for option in command_.options:
             assert ", ".join(option.names) in text
             assert option.help in text
             assert option.is_repeatable is ("repeatable" in option.help), option.names
-        assert not any(argument.is_repeatable for argument in each.arguments[:-1])
-        for paragraph in each.description:
+        assert not any(argument.is_repeatable for argument in command_.arguments[:-1])
+        for paragraph in command_.description:
             assert paragraph in text
-        for _, line in pages.examples(each):
+        for _, line in pages.examples(command_):
             assert " ".join(line.split()) in text
-        assert list(pages.examples(each))
+        assert list(pages.examples(command_))
     references = set(re.findall(r"(pycrictl[\w.-]*)\((\d)\)", text))
     assert all(f"{name}.{section}" in PAGES for name, section in references)
 
@@ -102,7 +102,7 @@ def test_the_prose_is_about_what_exists() -> None:
     added = (prose.FOLDER / "pycrictl-compat.md").read_text().rpartition("CRICTL LACKS")[2]
     recorded = json.loads((ROOT / "tests/data/surface.json").read_text("utf-8"))
     crictls = {command["name"] for command in recorded["commands"]}
-    assert set(re.findall("`(.+?)`", added)) == {one.name for one in COMMANDS} - crictls
+    assert set(re.findall("`(.+?)`", added)) == {command.name for command in COMMANDS} - crictls
 
 
 def test_every_option_that_is_named_exists() -> None:
@@ -113,7 +113,7 @@ def test_every_option_that_is_named_exists() -> None:
         for spelling in option.names
     }
     known |= {
-        name for each in surface.plugins() for option in each.options for name in option.names
+        name for plugin in surface.plugins() for option in plugin.options for name in option.names
     }
     known |= {f"--{name}" for name in HANDED_ON}
     others = {"--name", "--all"}  # in explanations of the grammar
@@ -169,7 +169,7 @@ def test_the_committed_files_are_up_to_date(tmp_path: Path) -> None:
     write(tmp_path)
     assert kept.exists()
     assert not gone.exists()
-    found, wanted = made(ROOT), made(tmp_path)
-    paths = sorted(found.keys() | wanted.keys())
-    stale = [path for path in paths if found.get(path) != wanted.get(path)]
+    written, wanted = made(ROOT), made(tmp_path)
+    paths = sorted(written.keys() | wanted.keys())
+    stale = [path for path in paths if written.get(path) != wanted.get(path)]
     assert stale == [], "run make generate"

@@ -57,11 +57,11 @@ def examples(command: surface.Command) -> Iterator[tuple[str, str]]:
     """Yield all examples of a command: what each does, and its command line."""
     yield from command.examples
     blocks = prose.section(_prose_of(command), "EXAMPLES").blocks
-    for what, lines in zip(blocks[::2], blocks[1::2], strict=True):
-        if not (isinstance(what, str) and isinstance(lines, roff.Lines)):
-            raise ValueError(f"not a sentence and its command line: {what}, {lines}")
+    for text, lines in zip(blocks[::2], blocks[1::2], strict=True):
+        if not (isinstance(text, str) and isinstance(lines, roff.Lines)):
+            raise ValueError(f"not a sentence and its command line: {text}, {lines}")
         (line,) = lines.lines
-        yield what.removesuffix(":"), line
+        yield text.removesuffix(":"), line
 
 
 def keys() -> Iterator[tuple[str, str, str, str]]:
@@ -131,8 +131,8 @@ def _command(command: surface.Command, program: surface.Command) -> Iterator[str
     yield from _exit_status(command)
     shown: list[roff.Block] = []
     for described in (command, *command.subcommands):
-        for what, line in examples(described):
-            shown += [f"{what}:", roff.Lines((line,))]
+        for text, line in examples(described):
+            shown += [f"{text}:", roff.Lines((line,))]
     yield from _section("EXAMPLES", *shown)
     has_differences = any(map(differences, command.walk()))
     if has_differences and command not in surface.plugins():

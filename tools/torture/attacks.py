@@ -281,10 +281,10 @@ def heads(where: str) -> None:
     held: deque[ssl.SSLSocket] = deque()
     while True:
         with suppress(OSError):
-            held.append(one := tls(where))
-            one.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n")
+            held.append(connection := tls(where))
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n")
             for line in lines:
-                one.sendall(line)
+                connection.sendall(line)
         if len(held) >= HEADS:
             held.popleft().close()
 
@@ -313,9 +313,9 @@ _NO_HTTP: Final = (
 def no_http(where: str) -> None:
     """Send data that is not HTTP, on one connection after another."""
     for content in itertools.cycle(_NO_HTTP):
-        with suppress(OSError), tls(where) as one:
-            one.sendall(content)
-            while one.recv(65536):
+        with suppress(OSError), tls(where) as connection:
+            connection.sendall(content)
+            while connection.recv(65536):
                 pass
 
 

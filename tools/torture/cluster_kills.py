@@ -80,7 +80,7 @@ class Kills:
             victim = todo.pop()
             self._kill_once(self.tallies.setdefault(victim, Tally(victim)))
         self.world.link.bytes_per_s = 0
-        faults = [one for tally in self.tallies.values() for one in tally.faults]
+        faults = [fault for tally in self.tallies.values() for fault in tally.faults]
         return faults + self._left()
 
     # What is copied
@@ -235,8 +235,8 @@ class Kills:
         ended = self._end(self._start("to", "file"))  # it sweeps
         if ended.status:
             faults.append(f"a last copy failed: {ended.stderr}")
-        if found := list(plugin.runtime.iterdir()):
-            faults.append(f"folders of kubectl are left: {found}")
+        if left := list(plugin.runtime.iterdir()):
+            faults.append(f"folders of kubectl are left: {left}")
 
         limit_s = 3 * self._lifetime_s
         if limit_s and not settled(lambda: not spooled(store), limit_s=limit_s):

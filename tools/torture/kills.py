@@ -63,9 +63,9 @@ class Way(NamedTuple):
 
 def ways(method: str) -> list[Way]:
     """Return everything that can be copied by a method."""
-    found = [Way(method, kind, to) for kind in ("tree", "file", "merge") for to in ("in", "out")]
-    found.append(Way(method, "archive", "in"))
-    return found
+    ways = [Way(method, kind, to) for kind in ("tree", "file", "merge") for to in ("in", "out")]
+    ways.append(Way(method, "archive", "in"))
+    return ways
 
 
 @dataclass
@@ -93,17 +93,17 @@ class Tally:
             faults.append("an unexpected status")
         if ended.status == 1 and not re.search(r"(pycrictl|container-cp): ", ended.stderr):
             faults.append("no reason")
-        found = read(into) if into.exists() else {}
-        if found not in (before, complete):
-            faults.append(f"{len(found)} of {len(complete)} files are there")
+        content = read(into) if into.exists() else {}
+        if content not in (before, complete):
+            faults.append(f"{len(content)} of {len(complete)} files are there")
         if ended.status:
             self.failed += 1
-            self.in_place += found == complete != before
+            self.in_place += content == complete != before
             last = (ended.stderr.strip().splitlines() or [""])[-1]
             self.why[re.sub(r"[0-9a-f]*\d[0-9a-f]*", "N", last[:120])] += 1
         else:
             self.completed += 1
-            if found != complete:
+            if content != complete:
                 faults.append("success without a complete copy")
         about = f"{way}: {ended.status} {ended.stderr[-500:]!r}"
         self.faults += [f"{fault}: {about}" for fault in faults]
@@ -231,8 +231,8 @@ class Scene:
             if swept.status:
                 tally.faults.append(f"the next copy failed: {swept}")
         faults = self._judge(victim, ended, into)
-        what = f"{way.kind} {way.direction} at {share:.0%}"
-        tally.add(ended, into, before, complete, faults, what)
+        title = f"{way.kind} {way.direction} at {share:.0%}"
+        tally.add(ended, into, before, complete, faults, title)
         if victim == "container":
             self._new_container()
 
@@ -333,12 +333,12 @@ def read(top: Path) -> Files:
     """Return the files below a directory, or the single file, without those of stages."""
     if top.is_file():
         return {".": top.read_bytes()}
-    found = {}
+    counts = {}
     for folder, names, files in os.walk(top):
         names[:] = [name for name in names if not is_stage(name)]
         for path in (Path(folder, name) for name in files if not is_stage(name)):
-            found[str(path.relative_to(top))] = path.read_bytes()
-    return found
+            counts[str(path.relative_to(top))] = path.read_bytes()
+    return counts
 
 
 def is_stage(name: str) -> bool:

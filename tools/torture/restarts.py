@@ -231,14 +231,18 @@ class Node:
         listed, pulled = self.listed, len(self.pulled)
         wait_until(lambda: self.listed > listed and len(self.pulled) > pulled + 1)
         failures = self.failures[before:]
-        faults += [str(one) for one in failures if not (expected and one[2].startswith(expected))]
+        faults += [
+            str(failure)
+            for failure in failures
+            if not (expected and failure[2].startswith(expected))
+        ]
         faults += [f"cancelled: {image}" for image in self.runtime.cancelled[cancelled:]]
 
     def _until_busy(self) -> None:
         def is_busy() -> bool:
             with suppress(PycrictlError):
-                found = status(self.program)
-                return bool(found["running"] and found["waiting"])
+                document = status(self.program)
+                return bool(document["running"] and document["waiting"])
             return False
 
         assert settled(is_busy), self.program.log()[-2000:]
@@ -274,8 +278,8 @@ def main() -> None:
     random.seed(arguments.seed)
     print(f"seed {arguments.seed}; seconds each took, after a kill until one served")
     count, rows = 0, list[list[float]]()
-    with node(LIST_S) as found:
-        ways = (found.reload, found.restart, found.kill, found.failed_upgrade)
+    with node(LIST_S) as running:
+        ways = (running.reload, running.restart, running.kill, running.failed_upgrade)
         write("round", *(way.__name__ for way in ways), "lists", "pulls", "faults")
         for number in range(1, arguments.rounds + 1):
             row, faults = list[float](), list[str]()
@@ -283,17 +287,17 @@ def main() -> None:
                 began = time.monotonic()
                 seen = way()
                 row.append(time.monotonic() - began)
-                if way == found.kill:
-                    row[-1] = found.took_s
-                    if found.took_s > SUCCESSOR_S:
-                        seen.append(f"nobody served for {found.took_s:.2f} s")
+                if way == running.kill:
+                    row[-1] = running.took_s
+                    if running.took_s > SUCCESSOR_S:
+                        seen.append(f"nobody served for {running.took_s:.2f} s")
                 faults += [f"    {way.__name__}: {fault}" for fault in seen]
             rows.append(row)
             count += len(faults)
-            write(number, *row, found.listed, len(found.pulled), count)
+            write(number, *row, running.listed, len(running.pulled), count)
             for fault in faults:
                 print(fault, flush=True)
-        if "Traceback" in found.program.log():
+        if "Traceback" in running.program.log():
             count += 1
             print("    a traceback in the log")
     columns = list(zip(*rows, strict=True))

@@ -146,10 +146,10 @@ class Soak:
             timer.start()
             try:
                 line = process.stdout.readline()
-                found = re.search(rb"127\.0\.0\.1:(\d+)", line)
-                if found is None:
+                match = re.search(rb"127\.0\.0\.1:(\d+)", line)
+                if match is None:
                     return False
-                url = f"http://127.0.0.1:{found[1].decode()}/"
+                url = f"http://127.0.0.1:{match[1].decode()}/"
                 fetched = subprocess.run(
                     ["curl", "--silent", "--fail", "--max-time", "20", "--output", os.devnull, url],
                     check=False,
@@ -160,7 +160,7 @@ class Soak:
                 process.terminate()
                 process.communicate(timeout=COMMAND_LIMIT_S)
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         done = self.run("ps", "-a", "-o", "json")
         if done.returncode == 0:
             self.check(self.container in done.stdout, "ps does not show a container", done)
@@ -197,10 +197,10 @@ class Soak:
             self.check("pycrictl: " in done.stderr, f"no reason {took}", done)
         return done
 
-    def check(self, holds: bool, what: str, done: subprocess.CompletedProcess[str]) -> None:
+    def check(self, holds: bool, subject: str, done: subprocess.CompletedProcess[str]) -> None:
         if not holds:
             errors = done.stderr.strip().splitlines()
-            self.wrong.append(f"{what}: {' '.join(done.args[:4])}: {errors[-1:]}")
+            self.wrong.append(f"{subject}: {' '.join(done.args[:4])}: {errors[-1:]}")
 
     def work(self, kind: Callable[[], bool]) -> None:
         """Do one kind of work until the end."""
@@ -239,20 +239,20 @@ class Soak:
 
 def programs(endpoint: str) -> list[str]:
     """Programs of ours that still talk to an endpoint, but for the proxy itself."""
-    found = []
+    faults = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (process / "cmdline").read_bytes().split(b"\0")
             if endpoint.encode() in words and b"proxy" not in words:
-                found.append(process.name)
-    return found
+                faults.append(process.name)
+    return faults
 
 
 @contextmanager
 def running(soak: Soak) -> Iterator[list[threading.Thread]]:
     """All work in threads, which are ended and waited for."""
     kinds = [soak.pull, soak.pull, soak.pull, soak.watch, soak.execute, soak.execute]
-    kinds += [soak.copy, soak.copy, soak.forward, soak.look]
+    kinds += [soak.copy, soak.copy, soak.forward, soak.poll]
     threads = [threading.Thread(target=soak.work, args=(kind,)) for kind in kinds]
     others = (soak.break_things, soak.reload, soak.measure)
     threads += [threading.Thread(target=other) for other in others]
@@ -294,8 +294,8 @@ def judge(soak: Soak, before: list[str], threads: list[threading.Thread]) -> lis
         faults.append(f"spool files are open: {spooled}")
     if not settled(lambda: not programs(proxy.endpoint), limit_s=5.0):
         faults.append(f"programs go on: {programs(proxy.endpoint)}")
-    if found := [str(path) for path in lab.folder.rglob(".pycrictl-*") if is_stage(path.name)]:
-        faults.append(f"stages are left: {found[:3]}")
+    if left := [str(path) for path in lab.folder.rglob(".pycrictl-*") if is_stage(path.name)]:
+        faults.append(f"stages are left: {left[:3]}")
     third = len(soak.resident_bytes) // 3
     if third:
         first, last = memory(soak.resident_bytes)
@@ -362,7 +362,7 @@ def everything(lab: Lab, seconds: float, seed: int) -> list[str]:
         for ends in ((str(soak.tree), inside), (inside, str(soak.folder / "first"))):
             soak.run("cp", "-q", "--method", "rpc", *ends)
         soak.pull()
-        soak.look()
+        soak.poll()
         lab.registry.limit(6 * MIB)
         before = descriptors(proxy.main_pid)
         with running(soak) as threads:

@@ -65,16 +65,16 @@ def ask(*words: str, timeout: str = "50s", **environ: str) -> subprocess.Complet
     )
 
 
-def found(*words: str, **environ: str) -> dict[str, str]:
+def completed(*words: str, **environ: str) -> dict[str, str]:
     result = ask("__complete", *words, **environ)
     assert (result.returncode, result.stderr) == (0, "")
     *lines, directive = result.stdout.splitlines()
     assert directive[0] == ":"
-    return {word: text for word, _, text in (each.partition("\t") for each in lines)}
+    return {word: text for word, _, text in (line.partition("\t") for line in lines)}
 
 
 def offered(*words: str, **environ: str) -> dict[str, str]:
-    """Do the same as ``found``, but in this process; return no candidates after an error."""
+    """Do the same as ``completed``, but in this process; return no candidates after an error."""
     with mock.patch.dict(os.environ, environ), suppress(PycrictlError):
         if ENDPOINT not in environ:
             os.environ.pop(ENDPOINT, None)
@@ -89,12 +89,12 @@ def offered(*words: str, **environ: str) -> dict[str, str]:
 def runtime(fake: FakeServer) -> FakeServer:
     def containers(request: Any, _: object) -> cri_pb2.ListContainersResponse:
         wanted = request.filter
-        found = [
-            each
-            for each in CONTAINERS
-            if not wanted.HasField("state") or each.state == wanted.state.state
+        running = [
+            container
+            for container in CONTAINERS
+            if not wanted.HasField("state") or container.state == wanted.state.state
         ]
-        return cri_pb2.ListContainersResponse(containers=found)
+        return cri_pb2.ListContainersResponse(containers=running)
 
     fake.offer("ListContainers", containers)
     fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=PODS))
@@ -161,10 +161,14 @@ def test_candidates(runtime: FakeServer, command: str, word: str, wanted: set[st
 
 def test_every_command_and_every_option() -> None:
     program = surface.program()
-    names = {name for each in program.subcommands for name in (each.name, *each.aliases)}
+    names = {
+        name
+        for subcommand in program.subcommands
+        for name in (subcommand.name, *subcommand.aliases)
+    }
     assert set(offered("")) == names
     for command in program.walk():
-        options = {name for each in command.options for name in each.names}
+        options = {name for option in command.options for name in option.names}
         assert set(offered(*command.path, "-")) == options, command.path
     assert offered("ps", "--qu") == {"--quiet": "Print IDs only"}
 
@@ -203,8 +207,8 @@ def test_what_steers_a_terminal_stays_out(fake: FakeServer) -> None:
         metadata = cri_pb2.ContainerMetadata(name=name)
         listed.containers.add(id=f"{number}" * 64, metadata=metadata)
     fake.offer("ListContainers", listed)
-    assert set(found("-r", fake.endpoint, "inspect", "")) == {"good"}
-    reported = found("-r", fake.endpoint, "inspect", "1")
+    assert set(completed("-r", fake.endpoint, "inspect", "")) == {"good"}
+    reported = completed("-r", fake.endpoint, "inspect", "1")
     assert set(reported) == {"1" * 13}
     assert "\x1b" not in "".join(reported.values())
 
@@ -238,13 +242,13 @@ def test_nothing_is_said_of_what_is_wrong(
     peer: Callable[[], AbstractContextManager[str]],
 ) -> None:
     with peer() as path:
-        assert found("-r", path, "stopp", "", timeout="1s") == {}
+        assert completed("-r", path, "stopp", "", timeout="1s") == {}
 
 
 def test_nothing_is_said_of_an_error(fake: FakeServer) -> None:
     fake.prepare("ListPodSandbox", Status(grpc.StatusCode.INTERNAL, "broken"))
-    assert found("-r", fake.endpoint, "stopp", "") == {}
-    assert found() == found("--nosuch", "ps", "") == {}
+    assert completed("-r", fake.endpoint, "stopp", "") == {}
+    assert completed() == completed("--nosuch", "ps", "") == {}
 
 
 def test_a_runtime_that_hangs_does_not_hold_up() -> None:

@@ -65,11 +65,11 @@ class Cluster:
     @property
     def versions(self) -> Sequence[str]:
         """The API versions that the agent offers; none if it is not installed."""
-        return [one.version for one in self.api.services]
+        return [service.version for service in self.api.services]
 
     @versions.setter
     def versions(self, versions: Sequence[str]) -> None:
-        self.api.services[:] = [ApiService(GROUP, one, "127.0.0.1", 1) for one in versions]
+        self.api.services[:] = [ApiService(GROUP, version, "127.0.0.1", 1) for version in versions]
 
     def permit(self, user: str, group: str, *resources: str) -> None:
         rule = {"apiGroups": [group], "resources": resources, "verbs": ["*"]}

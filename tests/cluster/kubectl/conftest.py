@@ -21,8 +21,8 @@ endings.Pace = partial(endings.Pace, reopen_pauses_s=(0.05,) * 6)
 
 @pytest.fixture
 def cluster(run_folder: Path) -> Iterator[Cluster]:
-    with running(run_folder) as found:
-        yield found
+    with running(run_folder) as cluster:
+        yield cluster
 
 
 @pytest.fixture

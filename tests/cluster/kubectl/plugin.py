@@ -91,10 +91,10 @@ def plugin_in(folder: Path, runtime: Path, kubeconfig: Path) -> Plugin:
 
 def proxies_of(runtime: Path) -> list[int]:
     """Return the PIDs of ``kubectl proxy`` processes that listen in a plugin's folders."""
-    found = []
+    objects = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (folder / "cmdline").read_bytes()
             if b"\0proxy\0" in words and str(runtime).encode() in words:
-                found.append(int(folder.name))
-    return found
+                objects.append(int(folder.name))
+    return objects

@@ -113,14 +113,16 @@ def test_a_failed_pull(cluster: Cluster, plugin: Plugin) -> None:
 def test_nothing_of_a_name_moves_the_terminal(cluster: Cluster, plugin: Plugin, how: str) -> None:
     """Users who create pods choose image names; a compromised node can send any other text."""
     evil = "\x1b]0;gone\x07\x1b[2J\r\u202e"
-    one = pull(f"web{evil}", "Failed", node=f"n1{evil}", namespace=f"shop{evil}", image=evil)
-    one["status"] |= {"error": f"no {evil}", "kubeletReason": f"Err{evil}"}
+    failed = pull(f"web{evil}", "Failed", node=f"n1{evil}", namespace=f"shop{evil}", image=evil)
+    failed["status"] |= {"error": f"no {evil}", "kubeletReason": f"Err{evil}"}
     more = pull("db", "Succeeded", progress=5 * MB, total=5 * MB, image=f"db{evil}:1")
-    cluster.pulls = [[one, more], []]
+    cluster.pulls = [[failed, more], []]
     run = plugin.run("-A", "--progress", how)
     shown = run.stdout + run.stderr
     assert "gone" in shown or "db" in shown
-    assert not [one for one in ("\x1b]", "\x07", "\x1b[2J", "\u202e") if one in shown], shown
+    assert not [escape for escape in ("\x1b]", "\x07", "\x1b[2J", "\u202e") if escape in shown], (
+        shown
+    )
 
 
 def test_all_namespaces(cluster: Cluster, plugin: Plugin) -> None:
@@ -134,7 +136,7 @@ def test_all_namespaces(cluster: Cluster, plugin: Plugin) -> None:
         pull("dns", "Succeeded", namespace="kube-system", node="n2", image="dns:1", total=2 * MB),
     ]
     cluster.pulls = [both, done]
-    events = [event("MODIFIED", each) for each in done]
+    events = [event("MODIFIED", document) for document in done]
     cluster.watches = [Stream(events, 0.3, "hold")]
     run = plugin.run("-A")
     assert run.code == 0
@@ -150,7 +152,7 @@ def test_one_node(cluster: Cluster, plugin: Plugin) -> None:
     cluster.watches = [Stream([done], 0.3, "hold")]
     run = plugin.run("--node=n1", "--progress=json")
     assert run.code == 0
-    assert {each["image"] for each in run.objects} == {"web:1"}
+    assert {item["image"] for item in run.objects} == {"web:1"}
     assert asked(cluster, "imagepulls?fieldSelector=spec.nodeName%3Dn1")
 
 
@@ -213,9 +215,9 @@ NOTHING = [
 
 
 def test_a_pull_that_is_not_reported_any_more(cluster: Cluster, plugin: Plugin) -> None:
-    found = pull("web", total=5, progress=1)
-    cluster.pulls = [[found]]
-    cluster.watches = [Stream([event("DELETED", found)], 0.1, "hold")]
+    document = pull("web", total=5, progress=1)
+    cluster.pulls = [[document]]
+    cluster.watches = [Stream([event("DELETED", document)], 0.1, "hold")]
     run = plugin.run("-A", "--progress", "plain")
     assert run.code == 0
     assert "the pull of web:1 on n1 is not reported any more" in run.stderr
@@ -364,7 +366,7 @@ def test_nobody_else_gets_through_the_proxy(cluster: Cluster, plugin: Plugin) ->
     process = plugin.start("web")
     wait_until(lambda: bool(asked(cluster, "watch")))
     ways = Path(f"/proc/{process.pid}/fd").iterdir()
-    (socket,) = (one for one in ways if str(one.readlink()).endswith("/s (deleted)"))
+    (socket,) = (path for path in ways if str(path.readlink()).endswith("/s (deleted)"))
     answer = _get(str(socket), "/api/v1/namespaces/default/secrets")
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)

@@ -20,13 +20,13 @@ def listing(*items: Any) -> bytes:
 
 def test_a_layer() -> None:
     pulls = PullObjects()
-    (found,) = pulls.receive_list(
+    (state,) = pulls.receive_list(
         listing(pull("web", progress=3, total=9, queuePosition=2, startTime="2026-11-22T10:00:00Z"))
     )
-    (layer,) = found.layers
-    assert (found.name, layer.progress, layer.total) == ("web:1 on n1", 3, 9)
-    assert (layer.phase, found.place, found.pods) == ("downloading", 2, ("default/web",))
-    assert found.began_s == 1795341600.0
+    (layer,) = state.layers
+    assert (state.name, layer.progress, layer.total) == ("web:1 on n1", 3, 9)
+    assert (layer.phase, state.place, state.pods) == ("downloading", 2, ("default/web",))
+    assert state.began_s == 1795341600.0
     assert (pulls.version, pulls.is_idle) == ("7", False)
 
 
@@ -47,19 +47,19 @@ def test_phases(phase: str, is_idle: bool, said: str) -> None:
     pulls = PullObjects()
     pulls.receive_list(listing())
     begun = pull("web", phase, startTime="2026-11-22T10:00:00Z")
-    (found,) = pulls.receive_event(event("ADDED", begun))
-    assert (found.layers[0].phase, pulls.is_idle) == (said, is_idle)
-    assert bool(found.error) == (said == "failed")
+    (state,) = pulls.receive_event(event("ADDED", begun))
+    assert (state.layers[0].phase, pulls.is_idle) == (said, is_idle)
+    assert bool(state.error) == (said == "failed")
 
 
 def test_a_stall_is_one_of_the_layers_that_are_downloaded() -> None:
     sums = {"count": 1, "progress": 3, "total": 9, "stalled_s": 12.5}
     stalled = pull("web", progress=3, total=9, stalledSeconds=12, sums=sums)
-    (found,) = PullObjects().receive_list(listing(stalled))
-    assert [layer.stalled_s for layer in found.layers] == [12.5]
+    (state,) = PullObjects().receive_list(listing(stalled))
+    assert [layer.stalled_s for layer in state.layers] == [12.5]
     waiting = pull("web", "Queued", total=9, sums=sums)
-    (found,) = PullObjects().receive_list(listing(waiting))
-    assert [layer.stalled_s for layer in found.layers] == [0.0]
+    (state,) = PullObjects().receive_list(listing(waiting))
+    assert [layer.stalled_s for layer in state.layers] == [0.0]
 
 
 def test_what_was_over_before() -> None:
@@ -68,21 +68,21 @@ def test_what_was_over_before() -> None:
     over = pull("web", "Succeeded", total=27, progress=27, startTime="2026-11-22T10:00:00Z")
     assert pulls.receive_list(listing(over)) == []
     assert pulls.is_idle
-    (found,) = pulls.receive_event(event("ADDED", pull("db", "Succeeded", node="n2")))
-    (layer,) = found.layers
-    assert (layer.phase, layer.total, found.began_s) == ("present", 0, 0.0)
+    (state,) = pulls.receive_event(event("ADDED", pull("db", "Succeeded", node="n2")))
+    (layer,) = state.layers
+    assert (layer.phase, layer.total, state.began_s) == ("present", 0, 0.0)
 
 
 def test_pods_of_one_node_share_a_pull() -> None:
     pulls = PullObjects(is_of_one_node=True)
-    one, two = pull("a", total=5), pull("b", total=5)
-    found = pulls.receive_list(listing(one, two))
-    assert {(pull.name, pull.pods) for pull in found} == {("web:1", ("default/a",))}
-    (again,) = pulls.receive_event(event("MODIFIED", two, "8"))
+    first, second = pull("a", total=5), pull("b", total=5)
+    states = pulls.receive_list(listing(first, second))
+    assert {(pull.name, pull.pods) for pull in states} == {("web:1", ("default/a",))}
+    (again,) = pulls.receive_event(event("MODIFIED", second, "8"))
     assert (again.pods, pulls.version) == (("default/a",), "8")
-    assert pulls.receive_event(event("DELETED", one, "9")) == []
+    assert pulls.receive_event(event("DELETED", first, "9")) == []
     assert pulls.lost == []
-    pulls.receive_event(event("DELETED", two, "10"))
+    pulls.receive_event(event("DELETED", second, "10"))
     assert [lost.name for lost in pulls.lost] == ["b"]
 
 
@@ -122,7 +122,10 @@ def test_what_only_a_next_version_says_is_left_out() -> None:
     pulls = PullObjects()
     more = {"signature": {"verified": True}, "priority": 7}
     newer = {**pull("web", progress=3, total=9), **more}
-    newer["status"] |= {**more, "layers": [{**one, **more} for one in newer["status"]["layers"]]}
+    newer["status"] |= {
+        **more,
+        "layers": [{**layer, **more} for layer in newer["status"]["layers"]],
+    }
     assert pulls.receive_list(listing(newer)) == PullObjects().receive_list(
         listing(pull("web", progress=3, total=9))
     )
@@ -159,8 +162,8 @@ _ANYTHING = st.recursive(
 @given(st.lists(_ANYTHING, max_size=3))
 def test_no_object_does_harm(items: list[Any]) -> None:
     pulls = PullObjects(is_of_one_pod=True)
-    for found in pulls.receive_list(listing(*items)):
-        assert all(layer.progress >= 0 for layer in found.layers)
+    for state in pulls.receive_list(listing(*items)):
+        assert all(layer.progress >= 0 for layer in state.layers)
     pulls = PullObjects()
     pulls.receive_list(listing(*items))
     for item in items:

@@ -30,9 +30,9 @@ AT = "2026-11-22T22:40:00Z"
 
 
 def pod(state: Any = WAITING, status: Any = None, **changes: Any) -> dict[str, Any]:
-    found = standing.pod("web", state=state, **changes)
-    found["status"]["containerStatuses"][0] |= status or {}
-    return found
+    document = standing.pod("web", state=state, **changes)
+    document["status"]["containerStatuses"][0] |= status or {}
+    return document
 
 
 def event(reason: str, message: str, field: str = "") -> dict[str, Any]:
@@ -85,22 +85,22 @@ CASES = {
 
 
 def parsed(document: dict[str, Any]) -> Pod:
-    found = parse_pod(document)
-    assert found is not None
-    return found
+    parsed = parse_pod(document)
+    assert parsed is not None
+    return parsed
 
 
 def findings(document: dict[str, Any], known: Evidence | None = None) -> list[Finding]:
     known, state = known or Evidence(), ClusterState()
     state.put("pods", document)
     for resource, documents in (("events", known.events), ("imagepulls", known.pulls)):
-        for number, each in enumerate(documents):
-            state.put(resource, {**each, "metadata": {"uid": str(number)}})
+        for number, changed in enumerate(documents):
+            state.put(resource, {**changed, "metadata": {"uid": str(number)}})
     state.listed = {*PARSERS} - {"nodes"}
     uid = document["metadata"]["uid"]
     state.logs = {(uid, name): lines for name, lines in known.logs.items()}
-    (one,) = state.overview(NOW_S, (), is_whole=False).reports
-    return list(one.findings)
+    (report,) = state.overview(NOW_S, (), is_whole=False).reports
+    return list(report.findings)
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -116,11 +116,11 @@ def beside(
     kind: str, state: Any, *, main: Any = RUNNING, phase: str = "Running", **spec: Any
 ) -> dict[str, Any]:
     """Return a pod with a second container, which is not ready, in the list ``kind``."""
-    found = pod(main, {"ready": main == RUNNING}, phase=phase)
-    found["spec"].setdefault(f"{kind}s", []).append({"name": "side", "image": "side:1", **spec})
+    document = pod(main, {"ready": main == RUNNING}, phase=phase)
+    document["spec"].setdefault(f"{kind}s", []).append({"name": "side", "image": "side:1", **spec})
     status = {"name": "side", "ready": False, "state": state}
-    found["status"].setdefault(f"{kind}Statuses", []).append(status)
-    return found
+    document["status"].setdefault(f"{kind}Statuses", []).append(status)
+    return document
 
 
 def exited(code: int, reason: str = "Error") -> Any:
@@ -141,7 +141,7 @@ SIDECAR = {"restartPolicy": "Always"}
     ids=["debugging", "debugged", "finished"],
 )
 def test_a_container_beside_the_first(document: dict[str, Any], kind: str) -> None:
-    assert [one.kind for one in findings(document)] == [kind]
+    assert [finding.kind for finding in findings(document)] == [kind]
 
 
 def test_which_logs_are_wanted() -> None:
@@ -180,29 +180,31 @@ def test_the_command(asked: Cluster, plugin: Plugin) -> None:
         "", "events", {**event("Failed", "x"), "metadata": {"name": "e", "namespace": "default"}}
     )
     command = why(plugin, asked)
-    one = command.run("web")
-    assert one.code == 1
-    assert one.stdout.startswith("default/web is not running: image")
-    assert "agents" in one.stdout, "what it could not see is named"
+    done = command.run("web")
+    assert done.code == 1
+    assert done.stdout.startswith("default/web is not running: image")
+    assert "agents" in done.stdout, "what it could not see is named"
     several = command.run()
     assert several.code == 1
     assert "default/web is not running: image" in several.stdout
     assert "default/ok" not in several.stdout
     well = command.run("ok")
     assert (well.code, well.stdout.startswith("default/ok is running")) == (0, True)
-    found = json.loads(command.run("web", "-o", "json").stdout)
-    assert found["cause"]["severity"] == "serious"
+    document = json.loads(command.run("web", "-o", "json").stdout)
+    assert document["cause"]["severity"] == "serious"
     gone = command.run("gone")
     assert gone.code == 1
     assert 'pods "gone" not found' in gone.stderr
-    assert Missing("agents", "x").source in [each["source"] for each in found["facts"]["missing"]]
+    assert Missing("agents", "x").source in [
+        source["source"] for source in document["facts"]["missing"]
+    ]
 
 
 def paths(cluster: Cluster, *kinds: str) -> list[str]:
     """Return the requests for lists of these resources, without watches."""
     asked = [urlsplit(path) for _, path, _ in cluster.api.asked]
-    lists = [one for one in asked if "limit=" in one.query]
-    return [one.path.rpartition("/")[2] for one in lists if one.path.endswith(kinds)]
+    lists = [request for request in asked if "limit=" in request.query]
+    return [request.path.rpartition("/")[2] for request in lists if request.path.endswith(kinds)]
 
 
 def test_lists_come_in_pages(asked: Cluster, plugin: Plugin) -> None:
@@ -244,7 +246,7 @@ def test_what_the_user_may_not_see_is_named(asked: Cluster, plugin: Plugin) -> N
     first, *unavailable = done.stdout.splitlines()
     assert first == "1 pod: nothing is wrong as far as can be seen"
     sources = ["nodes", "events", "agents", "persistentvolumeclaims", "workloads"]
-    assert [one.split(": ")[1] for one in unavailable] == sources
+    assert [line.split(": ")[1] for line in unavailable] == sources
 
 
 def test_a_workload_without_pods(asked: Cluster, plugin: Plugin) -> None:
@@ -263,8 +265,8 @@ def test_a_workload_without_pods(asked: Cluster, plugin: Plugin) -> None:
     for words in (["deploy/shop"], [], ["-A"]):
         done = command.run(*words)
         assert (done.code, done.stdout.startswith(said)) == (1, True), done
-    found = json.loads(command.run("deploy/shop", "-o", "json").stdout)
-    assert (found["pod"], found["subject"]) == (None, "deployment default/shop")
+    overview = json.loads(command.run("deploy/shop", "-o", "json").stdout)
+    assert (overview["pod"], overview["subject"]) == (None, "deployment default/shop")
     asked.add_pod("web", state=RUNNING, phase="Running")
     node = command.run("node/n1")
     assert (node.code, node.stdout.startswith("default/web is running: ")) == (0, True), node

@@ -12,7 +12,7 @@ from tests.cluster.agent.standing import Cluster, standing
 from tests.cluster.kubectl.plugin import Plugin
 from tests.kube.access import Grant
 from tests.kube.apiserver import make_node_certificates
-from tests.support.manifests import build, one
+from tests.support.manifests import build, object_of
 
 PODS = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
 STARTED = {"running": {"startedAt": "2026-11-22T10:00:05Z"}}
@@ -60,7 +60,7 @@ def test_the_role_of_the_manifests_is_enough(
         message, hint = run.stderr.splitlines()
         assert 'User "jane" cannot ' in message
         assert VIEW_ROLE in hint
-    role = one(build("base", run_folder), "ClusterRole", VIEW_ROLE)
+    role = object_of(build("base", run_folder), "ClusterRole", VIEW_ROLE)
     standing_cluster.api.grants.append(Grant("jane", role["rules"], "default"))
     assert jane.run().code == 0
     assert jane.run("web").code == 0
@@ -72,7 +72,7 @@ def test_the_agent_may_no_more_than_it_needs(run_folder: Path) -> None:
     given = [
         (rule["apiGroups"], rule["resources"], sorted(rule["verbs"]))
         for kind in ("ClusterRole", "Role")
-        for rule in one(objects, kind, "pycrictl-agent")["rules"]
+        for rule in object_of(objects, kind, "pycrictl-agent")["rules"]
     ]
     assert sorted(given) == [
         ([""], ["pods"], ["list", "watch"]),

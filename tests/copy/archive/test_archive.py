@@ -64,8 +64,8 @@ def test_nothing_is_visible_before_the_end(
         yield data
         [stage] = stages_in(tmp_path)
         assert stat.S_IMODE(stage.stat().st_mode) == 0o700
-        found = contents(tmp_path)
-        assert {name: found[name] for name in found if ".pycrictl-" not in name} == {"f": "old"}
+        copied = contents(tmp_path)
+        assert {name: copied[name] for name in copied if ".pycrictl-" not in name} == {"f": "old"}
 
     put_at(tmp_path / destination, Archive(coming(), single=destination == "f"))
     assert contents(tmp_path) == made
@@ -97,12 +97,12 @@ def test_what_is_measured_is_what_is_packed(tmp_path: Path) -> None:
         file.write(os.urandom(MIB))
         file.truncate(5 * MIB)
     sizes: list[int] = []
-    with open_source(THIS_MACHINE, os.fsencode(top)) as found:
-        whole = b"".join(map(bytes, pack(found, on_skip=ignore)))
+    with open_source(THIS_MACHINE, os.fsencode(top)) as opened:
+        whole = b"".join(map(bytes, pack(opened, on_skip=ignore)))
         for offset in (1, 300_000, 4 * MIB, len(whole)):
-            rest = b"".join(map(bytes, pack(found, on_skip=ignore, offset=offset)))
+            rest = b"".join(map(bytes, pack(opened, on_skip=ignore, offset=offset)))
             assert rest == whole[offset:]
-        measured = measure(found, on_skip=ignore, check=sizes.append)
+        measured = measure(opened, on_skip=ignore, check=sizes.append)
     assert (measured.size_bytes, measured.crc32) == (len(whole), zlib.crc32(whole))
     assert sizes == sorted(sizes)
     assert sizes[-1] == len(whole)
@@ -114,16 +114,16 @@ def test_what_is_measured_is_what_is_packed(tmp_path: Path) -> None:
 def test_the_total_opens_no_file(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tree / "pipe")
     sizes: list[int] = []
-    with open_source(THIS_MACHINE, os.fsencode(tree)) as found:
-        made = sum(len(piece) for piece in pack(found, on_skip=ignore))
+    with open_source(THIS_MACHINE, os.fsencode(tree)) as opened:
+        made = sum(len(piece) for piece in pack(opened, on_skip=ignore))
         monkeypatch.delattr(walk, "reopen_regular")
-        report_total(found, Watch(ignore, ignore, on_archive=sizes.append))
+        report_total(opened, Watch(ignore, ignore, on_archive=sizes.append))
     assert sizes == [made]
 
 
 def test_measuring_ends_where_it_is_too_much(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
     os.truncate(tmp_path / "f", 1 << 40)  # this would take an hour
-    with open_source(THIS_MACHINE, os.fsencode(tmp_path / "f")) as found:
+    with open_source(THIS_MACHINE, os.fsencode(tmp_path / "f")) as opened:
         with pytest.raises(CopyError, match="more than 1048576 bytes would be copied"):
-            measure(found, on_skip=ignore, rules=Rules(max_size_bytes=MIB))
+            measure(opened, on_skip=ignore, rules=Rules(max_size_bytes=MIB))

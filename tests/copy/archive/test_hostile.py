@@ -58,5 +58,5 @@ def test_taken_whole(dest: Path, case: Case, archive: bool, step: int) -> None:
         assert (dest.parent / "secret").read_text() == "keep me"
     assert after == before
     assert made_in(dest) == case.made
-    assert tuple(each.path for each in skipped) == case.skipped
+    assert tuple(entry.path for entry in skipped) == case.skipped
     assert case is not HONEST["xattrs"] or not os.listxattr(dest / "x")

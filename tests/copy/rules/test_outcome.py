@@ -34,7 +34,7 @@ def test_a_success() -> None:
 def test_not_everything_is_named(name: str, count: int) -> None:
     skipped = [Skipped(name.encode(), "rule", "reason")] * 1000
     if count == 50:
-        skipped = [one._replace(reason="reason" * 1000) for one in skipped]
+        skipped = [entry._replace(reason="reason" * 1000) for entry in skipped]
     text = encode_success(COPIED, skipped)
     assert len(text) <= MAX_BYTES
     assert decode(text).copied == COPIED

@@ -117,8 +117,8 @@ def test_several_sources(
     sources: list[str], destination: str, result: tuple[list[bytes], bytes] | str
 ) -> None:
     def parsed() -> tuple[list[bytes], bytes]:
-        found = parse(sources, destination)
-        return [one.path for one in found.sources], found.destination.path
+        spec = parse(sources, destination)
+        return [source.path for source in spec.sources], spec.destination.path
 
     failure(result, parsed)
 

@@ -93,13 +93,13 @@ class CopyServer:
     """
 
     def __init__(self) -> None:
-        self.script: Script = self.take
+        self.script: Script = self.receive_archive
         self.answer = b""
         self.received = bytearray()
         self.url = ""
         self.errors: list[BaseException] = []
 
-    def take(self, connection: ServerConnection, outcome: bytes = SUCCESS) -> None:
+    def receive_archive(self, connection: ServerConnection, outcome: bytes = SUCCESS) -> None:
         """Receive an archive as an honest server does, then send the outcome."""
         for channel, data in messages(connection):
             if channel == CHANNEL_END:

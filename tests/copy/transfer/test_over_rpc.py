@@ -84,7 +84,7 @@ def test_copying_into(fake: FakeServer, server: CopyServer, copier: Copier, tree
     assert request.size == len(server.received) == copier.bytes
     assert request.checksum == zlib.crc32(server.received)
     assert copier.totals == [request.size]
-    server.script = partial(server.take, outcome=TOLD)
+    server.script = partial(server.receive_archive, outcome=TOLD)
     assert copier.into(tree, "/to") == Summary(files=7, skipped=1)
     assert copier.skipped == LEFT_OUT
 
@@ -112,7 +112,7 @@ def test_archives(fake: FakeServer, server: CopyServer, copier: Copier, tmp_path
     server.script = sending(DAMAGED)
     with pytest.raises(CopyError, match="another checksum"):
         b"".join(methods.pack_from(copier, b"/x/d", Rules(), copier.watch))
-    server.script = server.take
+    server.script = server.receive_archive
     assert unpacked(copier, HONEST, tmp_path) == SIZES
     assert server.received == HONEST
     request = fake.calls[-1].request
@@ -140,8 +140,8 @@ def test_a_directory_is_not_asked_for_as_if_for_an_archive() -> None:
         (("/to",), "/to"),
         (("/to/a.",), "/to/a."),
     ):
-        found = {address(path.encode(), SourceKind.DIRECTORY) for path in paths}
-        assert found == {asked.encode()}
+        addresses = {address(path.encode(), SourceKind.DIRECTORY) for path in paths}
+        assert addresses == {asked.encode()}
 
 
 # Interruptions
@@ -169,7 +169,7 @@ def test_tls(fake: FakeServer, client: CriClient, tmp_path: Path, is_verified: b
         copier = Copier(client, tls=TlsFiles(ca=certificates.ca) if is_verified else None)
         copier.out("/d", tmp_path / "new")
         assert (tmp_path / "new/f").read_text() == "content"
-        server.script = server.take
+        server.script = server.receive_archive
         (tmp_path / "big").write_bytes(os.urandom(3 * MIB))
         copier.into(tmp_path / "big", "/to")
         assert len(server.received) == copier.totals[-1]
@@ -200,7 +200,7 @@ def test_a_source_that_changes_after_it_was_measured(
         return server.offered_to(*asked)
 
     fake.prepare("CopyToContainer", cri_pb2.CopyToContainerResponse(), answer)
-    server.script = partial(server.take, outcome=FAILURE)
+    server.script = partial(server.receive_archive, outcome=FAILURE)
     is_as_long = change == b"x"  # only the server can detect this
     with pytest.raises(CopyError, match="the disk is" if is_as_long else "changed while it was"):
         copier.into(tmp_path / "d", "/to")

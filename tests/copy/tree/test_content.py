@@ -63,10 +63,10 @@ def test_segments_of_a_file_with_holes(tmp_path: Path) -> None:
         file.truncate(10 * MIB)
         for start, _ in (first, second):
             os.pwrite(file.fileno(), b"x" * 4096, start)
-        for size_bytes, found in (
+        for size_bytes, expected in (
             (10 * MIB, [first, second]),
             (3 * MIB, [first]),
             (5 * MIB + 10, [first, (5 * MIB, 5 * MIB + 10)]),
             (0, []),
         ):
-            assert segments(file.fileno(), size_bytes) == found
+            assert segments(file.fileno(), size_bytes) == expected

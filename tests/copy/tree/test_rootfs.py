@@ -50,7 +50,7 @@ def root(tmp_path: Path) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("path", "follow", "found"),
+    ("path", "follow", "target"),
     [
         ("file", False, "file"),
         ("//dir//./file", True, "dir/file"),
@@ -67,16 +67,16 @@ def root(tmp_path: Path) -> Iterator[int]:
         ("..", True, stat.S_IFDIR),
     ],
 )
-def test_resolve(root: int, path: str, follow: bool, found: str | int) -> None:
-    if found in errno.errorcode:
-        with pytest.raises(OSError, check=lambda exc: exc.errno == found):
+def test_resolve(root: int, path: str, follow: bool, target: str | int) -> None:
+    if target in errno.errorcode:
+        with pytest.raises(OSError, check=lambda exc: exc.errno == target):
             resolve(root, path.encode(), follow=follow)
         return
     fd = resolve(root, path.encode(), follow=follow)
-    if isinstance(found, int):
-        assert stat.S_IFMT(os.fstat(fd).st_mode) == found
+    if isinstance(target, int):
+        assert stat.S_IFMT(os.fstat(fd).st_mode) == target
     else:
-        assert Path(f"/proc/self/fd/{fd}").read_text() == found
+        assert Path(f"/proc/self/fd/{fd}").read_text() == target
     os.close(fd)
 
 

@@ -116,8 +116,8 @@ def take_out(cluster: Cluster, folder: Path) -> None:
     namespace["spec"]["finalizers"] = []
     path = f"/api/v1/namespaces/{NAMESPACE}/finalize"
     kubectl.good("replace", "--raw", path, "-f", "-", stdin=json.dumps(namespace))
-    found = kubectl.good("get", "clusterrole,clusterrolebinding,apiservice", "-o", "name")
-    assert "pycrictl" not in found
+    objects = kubectl.good("get", "clusterrole,clusterrolebinding,apiservice", "-o", "name")
+    assert "pycrictl" not in objects
     assert "pycrictl" not in kubectl.good("get", "rolebinding", "-n", "kube-system", "-o", "name")
 
 

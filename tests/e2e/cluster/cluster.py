@@ -134,7 +134,9 @@ class Cluster:
 
     def _make_credentials(self) -> None:
         addresses, hosts = _NAMES
-        names = ",".join([*(f"IP:{one}" for one in addresses), *(f"DNS:{one}" for one in hosts)])
+        names = ",".join(
+            [*(f"IP:{address}" for address in addresses), *(f"DNS:{host}" for host in hosts)]
+        )
         for name in ("pki", "front-proxy"):
             (self.folder / name).mkdir()
         self.pki: Certificates = make_certificates(self.folder / "pki", names, **_USERS)

@@ -75,8 +75,8 @@ class CriO:
             f'[[registry]]\nlocation = "{registry}"\ninsecure = true\n'
         )
         runc = folder / "runc-wrapped"
-        found = shutil.which("runc", path="/usr/sbin:/usr/bin:/sbin:/bin")
-        runc.write_text(_WRAPPER.format(python=sys.executable, runc=found))
+        path = shutil.which("runc", path="/usr/sbin:/usr/bin:/sbin:/bin")
+        runc.write_text(_WRAPPER.format(python=sys.executable, runc=path))
         runc.chmod(0o755)
         tables: dict[str, dict[str, Any]] = {
             "crio": {

@@ -21,7 +21,7 @@ OTHER = "vm2"
 
 
 def percents(lines: str) -> list[int]:
-    return [int(found) for found in re.findall(r" (\d+)% ", lines)]
+    return [int(match) for match in re.findall(r" (\d+)% ", lines)]
 
 
 def test_a_pull_in_tables_documents_and_words(cluster: Cluster, agents: Agents) -> None:
@@ -30,9 +30,9 @@ def test_a_pull_in_tables_documents_and_words(cluster: Cluster, agents: Agents) 
     row = kubectl.good("get", "ipull", "-A", "-o", "wide").splitlines()[1].split()
     assert row[:4] == ["default", "slow.c0", reference.partition("/")[2], "Pulling"]
     assert NODE in row
-    one = kubectl.document("get", "imagepull", "slow.c0")
-    assert (one["spec"]["image"], one["spec"]["nodeName"]) == (reference, NODE)
-    assert one["spec"]["podUID"] == kubectl.document("get", "pod", "slow")["metadata"]["uid"]
+    document = kubectl.document("get", "imagepull", "slow.c0")
+    assert (document["spec"]["image"], document["spec"]["nodeName"]) == (reference, NODE)
+    assert document["spec"]["podUID"] == kubectl.document("get", "pod", "slow")["metadata"]["uid"]
     assert re.search(r"\n  Phase: +Pulling\n", kubectl.good("describe", "imagepull", "slow.c0"))
     assert "Compressed bytes" in kubectl.good("explain", "imagepulls.status.progressBytes")
     for selector, name in (("spec.nodeName=vm", "slow.c0"), ("spec.nodeName=no", "")):
@@ -122,7 +122,7 @@ def test_a_second_node(cluster: Cluster, agents: Agents, other_node: Lab) -> Non
     done = kubectl("get", "ipull", "-o", "json")
     assert done.returncode == 0
     assert f"node {OTHER} did not answer" in done.stderr
-    objects = {one["metadata"]["name"]: one for one in json.loads(done.stdout)["items"]}
+    objects = {item["metadata"]["name"]: item for item in json.loads(done.stdout)["items"]}
     assert objects["far.c0"]["status"]["unknown"] is True
     assert "unknown" not in objects["near.c0"]["status"]
     pull.cancel()

@@ -41,7 +41,7 @@ def test_a_lost_node_says_what_is_wrong(
                     listed = kubectl("get", "imagepulls", "-A", "-o", "json")
                     assert listed.returncode == 0, listed.stderr
                     document = json.loads(listed.stdout, parse_constant=pytest.fail)
-                    assert "near.c0" in [one["metadata"]["name"] for one in document["items"]]
+                    assert "near.c0" in [item["metadata"]["name"] for item in document["items"]]
                     assert OTHER in listed.stderr + table.stderr, "a warning names the node"
                 assert watch.poll() is None
         finally:
@@ -102,16 +102,16 @@ def test_rights_are_asked_for_with_all_that_is_known_of_a_user(
     answer = begin_as(
         cluster,
         "Impersonate-User: joe",
-        *(f"Impersonate-Group: {one}" for one in [*groups, "system:masters"]),
+        *(f"Impersonate-Group: {group}" for group in [*groups, "system:masters"]),
         "Impersonate-Extra-Example.com%2fScopes: some",
         "Impersonate-Extra-Example.com%2fScopes: more",
     )
     assert answer.startswith("HTTP/1.1 201 "), answer
-    reviews = [one for one in cluster.reviews() if one["user"] == "joe"]
-    assert {one["resourceAttributes"]["subresource"] for one in reviews} == {"exec"}
-    for one in reviews:
-        assert one["extra"] == {"example.com/scopes": ["some", "more"]}
-        assert set(one["groups"]) >= {*groups, "system:masters"}
+    reviews = [review for review in cluster.reviews() if review["user"] == "joe"]
+    assert {review["resourceAttributes"]["subresource"] for review in reviews} == {"exec"}
+    for review in reviews:
+        assert review["extra"] == {"example.com/scopes": ["some", "more"]}
+        assert set(review["groups"]) >= {*groups, "system:masters"}
 
 
 def test_groups_are_never_cut(cluster: Cluster, web: Container) -> None:
@@ -122,8 +122,8 @@ def test_groups_are_never_cut(cluster: Cluster, web: Container) -> None:
         answer = begin_as(
             cluster,
             f"Impersonate-User: {user}",
-            *(f"Impersonate-Group: {one}" for one in groups),
+            *(f"Impersonate-Group: {group}" for group in groups),
         )
         assert not answer.startswith("HTTP/1.1 201 "), answer
-        for one in cluster.reviews():
-            assert one["user"] != user or set(one["groups"]) >= set(groups)
+        for review in cluster.reviews():
+            assert review["user"] != user or set(review["groups"]) >= set(groups)

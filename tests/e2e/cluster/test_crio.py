@@ -33,23 +33,25 @@ def crio(cluster: Cluster) -> Iterator[CriO]:
         pytest.skip("there is no crio among the programs")
     lab = cluster.lab
     pause, registry = lab.reference(lab.pause), lab.registry.host
-    with CriO(cluster.programs, lab.folder, pause, registry) as found:
-        yield found
+    with CriO(cluster.programs, lab.folder, pause, registry) as runtime:
+        yield runtime
 
 
 @pytest.fixture
 def agents(cluster: Cluster) -> Iterator[Agents]:
-    found = Agents(cluster)
-    found.install()
+    agents = Agents(cluster)
+    agents.install()
     with cluster.node(NODE, OTHER_ADDRESS):
-        yield found
-    found.remove()
+        yield agents
+    agents.remove()
 
 
 def template(cluster: Cluster) -> dict[str, Any]:
     whole = cluster.kubectl.good("kustomize", str(manifests(cluster.folder) / "cri-o"))
-    (found,) = (one for one in yaml.safe_load_all(whole) if one["kind"] == "DaemonSet")
-    return dict(found["spec"]["template"]["spec"])
+    (daemon_set,) = (
+        document for document in yaml.safe_load_all(whole) if document["kind"] == "DaemonSet"
+    )
+    return dict(daemon_set["spec"]["template"]["spec"])
 
 
 def start(cluster: Cluster, crio: CriO, agents: Agents) -> None:
@@ -70,15 +72,15 @@ def start(cluster: Cluster, crio: CriO, agents: Agents) -> None:
     (token / "token").write_text(agents.peer_token.read_text())
     own = {"runtime": crio.sockets, "proxy": crio.folder / "none", "peer-token": token}
     own["tls"] = manifests(cluster.folder) / "components/ca"
-    mounts = [(str(own[one["name"]]), one["mountPath"]) for one in container["volumeMounts"]]
+    mounts = [(str(own[mount["name"]]), mount["mountPath"]) for mount in container["volumeMounts"]]
     machine = {"/usr", "/lib", "/lib64", "/bin", str(ROOT), sys.prefix, sys.base_prefix}
     files = (str(agents.kubeconfig), cluster.pki.ca)
-    shown = [one for one in (*sorted(machine), *files) if Path(one).exists()]
-    mounts += [(os.path.realpath(one), one) for one in shown]
+    shown = [path for path in (*sorted(machine), *files) if Path(path).exists()]
+    mounts += [(os.path.realpath(path), path) for path in shown]
     words = [f"--listen={OTHER_ADDRESS}:{PORT}", f"--node-name={NODE}", f"--kubeconfig={files[0]}"]
     unconfined, default = (
-        cri_pb2.SecurityProfile(profile_type=getattr(cri_pb2.SecurityProfile, one))
-        for one in ("Unconfined", "RuntimeDefault")
+        cri_pb2.SecurityProfile(profile_type=getattr(cri_pb2.SecurityProfile, profile))
+        for profile in ("Unconfined", "RuntimeDefault")
     )
     assert spec["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
     assert security["appArmorProfile"]["type"] == "Unconfined"
@@ -146,7 +148,7 @@ def test_a_pull_of_crio(cluster: Cluster, crio: CriO, agents: Agents) -> None:
         watch.terminate()
         assert watch.stdout is not None
         shown = watch.stdout.read()
-        percents = [int(one) for one in re.findall(r" (\d+)% ", shown)]
+        percents = [int(match) for match in re.findall(r" (\d+)% ", shown)]
     assert percents == sorted(percents), shown
     assert len(set(percents)) > 5, shown
 

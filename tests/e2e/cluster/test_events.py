@@ -40,7 +40,7 @@ def test_every_event_gets_its_last_word(node: Node) -> None:
     def messages() -> dict[str, str]:
         selector = "--field-selector=reason=PullProgress"
         events = cluster.kubectl.document("get", "events", selector)["items"]
-        return {one["involvedObject"]["name"]: one["message"] for one in events}
+        return {event["involvedObject"]["name"]: event["message"] for event in events}
 
     for name in names:
         wait_until(lambda name=name: cluster.phase(name) == "Running")  # type: ignore[misc]  # mypy knows no defaults of lambdas

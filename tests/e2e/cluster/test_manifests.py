@@ -32,8 +32,8 @@ def applied(shared_cluster: Cluster) -> Iterator[Cluster]:
 
 def test_components_apply_beside_each_other(applied: Cluster, run_folder: Path) -> None:
     """In pairs and all at once; objects that several have in common are applied once."""
-    made = [each for names in (*PAIRS, *WHOLE) for each in combined(names, run_folder)]
-    assert_taken(applied, list({json.dumps(each): each for each in made}.values()))
+    made = [document for names in (*PAIRS, *WHOLE) for document in combined(names, run_folder)]
+    assert_taken(applied, list({json.dumps(document): document for document in made}.values()))
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -44,9 +44,9 @@ def test_the_chart_applies(applied: Cluster, name: str, run_folder: Path) -> Non
 def assert_taken(cluster: Cluster, objects: list[dict[str, Any]]) -> None:
     """Assert that the API server accepts every object of its built-in kinds, and every field."""
     own = [
-        each
-        for each in objects
-        if each["apiVersion"].partition("/")[0] not in ("cert-manager.io", "monitoring.coreos.com")
+        item
+        for item in objects
+        if item["apiVersion"].partition("/")[0] not in ("cert-manager.io", "monitoring.coreos.com")
     ]
     document = {"apiVersion": "v1", "kind": "List", "items": own}
     words = "apply", "--validate=strict", "--dry-run=server", "-f", "-"

@@ -43,7 +43,7 @@ class Watched:
         self.readiness: list[str] = []
         self._cluster = cluster
 
-    def look(self) -> None:
+    def poll(self) -> None:
         began_at = time.monotonic()
         done = self._cluster.kubectl("exec", "shell", "--", "echo", "alive")
         took_s = time.monotonic() - began_at
@@ -60,7 +60,7 @@ def watched(cluster: Cluster) -> Iterator[Watched]:
 
     def run() -> None:
         while not over.wait(EVERY_S):
-            watched.look()
+            watched.poll()
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -64,7 +64,7 @@ def plugin(cluster: Cluster, tmp_path: Path) -> Plugin:
 
 def pulls(cluster: Cluster) -> dict[str, dict[str, Any]]:
     items = cluster.kubectl.document("get", "imagepulls", "-A")["items"]
-    return {one["spec"]["image"]: {"progressBytes": 0, **one["status"]} for one in items}
+    return {item["spec"]["image"]: {"progressBytes": 0, **item["status"]} for item in items}
 
 
 def loading(cluster: Cluster, images: list[Image]) -> set[tuple[str, str]]:
@@ -72,17 +72,17 @@ def loading(cluster: Cluster, images: list[Image]) -> set[tuple[str, str]]:
     ingests = cluster.lab.node.store.ingests().items()
     begun = {ref.partition("-")[2] for ref, (offset, _) in ingests if offset}
     return {
-        (cluster.lab.reference(one), layer.digest)
-        for one in images
-        for layer in one.layers
+        (cluster.lab.reference(image), layer.digest)
+        for image in images
+        for layer in image.layers
         if layer.digest in begun
     }
 
 
 def of_proxy(node: Node, kind: str) -> dict[str, int]:
     """Return the bytes of the images that the proxy lists as ``running`` or ``waiting``."""
-    found = node.status[kind] if node.proxy else ()
-    return {one["image"]: one.get("bytes") or 0 for one in found}
+    entries = node.status[kind] if node.proxy else ()
+    return {entry["image"]: entry.get("bytes") or 0 for entry in entries}
 
 
 def last_records(process: subprocess.Popen[str]) -> dict[str, dict[str, Any]]:
@@ -90,7 +90,7 @@ def last_records(process: subprocess.Popen[str]) -> dict[str, dict[str, Any]]:
     process.terminate()
     stdout, _ = process.communicate(timeout=60)
     records = [json.loads(line) for line in stdout.splitlines()]
-    return {one["image"]: one for one in records if "image" in one}
+    return {record["image"]: record for record in records if "image" in record}
 
 
 def test_twelve_slow_pulls(node: Node, cluster: Cluster, plugin: Plugin) -> None:
@@ -105,8 +105,11 @@ def test_twelve_slow_pulls(node: Node, cluster: Cluster, plugin: Plugin) -> None
 
     def are_running() -> bool:
         # containerd 2 downloads three layers at a time, across all images.
-        found = pulls(cluster).values()
-        return len(found) == 12 and sum(one["progressBytes"] > 2 * MIB for one in found) >= 3
+        statuses = pulls(cluster).values()
+        return (
+            len(statuses) == 12
+            and sum(status["progressBytes"] > 2 * MIB for status in statuses) >= 3
+        )
 
     wait_until(are_running)
     # containerd 1.6 tells bytes in steps of 1 MiB, which take half a minute at this rate.
@@ -129,9 +132,13 @@ def test_twelve_slow_pulls(node: Node, cluster: Cluster, plugin: Plugin) -> None
     after = pulls(cluster)
 
     assert set(table) == set(references)
-    waiting = {one for one in table if table[one]["phase"] == after[one]["phase"] == "Queued"}
+    waiting = {
+        image for image in table if table[image]["phase"] == after[image]["phase"] == "Queued"
+    }
     runs = ("Pulling", "Extracting")
-    seen = {one for one in table if table[one]["phase"] in runs and after[one]["phase"] in runs}
+    seen = {
+        image for image in table if table[image]["phase"] in runs and after[image]["phase"] in runs
+    }
     # Pulls that the runtime or the proxy had as running or queued all the time must be shown so.
     # The runtime reports an image only once the download of one of its layers starts.
     all_the_time = {reference for reference, _ in loaded & loading(cluster, images)}
@@ -140,12 +147,12 @@ def test_twelve_slow_pulls(node: Node, cluster: Cluster, plugin: Plugin) -> None
     assert waited.keys() & of_proxy(node, "waiting").keys() <= waiting, table
     for records in (plugins, bars):
         assert set(records) >= {*waiting, *seen}
-        assert {one for one in waiting if records[one]["phase"] != "waiting"} == set()
+        assert {image for image in waiting if records[image]["phase"] != "waiting"} == set()
         for image in seen:
             low = table[image]["progressBytes"] - LOOK_BYTES
             high = after[image]["progressBytes"] + LOOK_BYTES
-            found = records[image].get("image_progress", 0)
-            assert low <= found <= high, (image, records[image], table[image])
+            progress = records[image].get("image_progress", 0)
+            assert low <= progress <= high, (image, records[image], table[image])
     # When a pull ends in between, another one starts.
     for image in before.keys() & seen:
         assert abs(before[image] - table[image]["progressBytes"]) <= LOOK_BYTES
@@ -162,18 +169,18 @@ def test_the_first_look_after_a_silence(node: Node, cluster: Cluster) -> None:
         pull_slowly(cluster, f"s{number}", node.seed + 100 + number, seconds=60)
     wait_until(lambda: len(pulls(cluster)) == 4)
     # containerd 2 reports an image only once the download of one of its layers starts.
-    wait_until(lambda: any(one["progressBytes"] > MIB for one in pulls(cluster).values()))
-    begun = {image for image, one in pulls(cluster).items() if one["progressBytes"]}
+    wait_until(lambda: any(pull["progressBytes"] > MIB for pull in pulls(cluster).values()))
+    begun = {image for image, pull in pulls(cluster).items() if pull["progressBytes"]}
     time.sleep(SILENCE_S)
-    found = pulls(cluster)
-    assert [image for image in begun if found[image]["phase"] == "Waiting"] == []
+    statuses = pulls(cluster)
+    assert [image for image in begun if statuses[image]["phase"] == "Waiting"] == []
 
 
 def test_a_watch_counts_what_it_sees(node: Node, cluster: Cluster, plugin: Plugin) -> None:
     """Pulls that ended before are in no total; an image that another pod pulled is present."""
     old = pull_slowly(cluster, "old", node.seed + 120, seconds=5)
     wait_until(lambda: cluster.phase("old") == "Running")
-    wait_until(lambda: {one["phase"] for one in pulls(cluster).values()} <= {"Succeeded"})
+    wait_until(lambda: {pull["phase"] for pull in pulls(cluster).values()} <= {"Succeeded"})
     began = time.monotonic()
     reference = pull_slowly(cluster, "new", node.seed + 121, seconds=15)
     follower = plugin.start("-A", "--progress", "plain")
@@ -186,7 +193,7 @@ def test_a_watch_counts_what_it_sees(node: Node, cluster: Cluster, plugin: Plugi
     assert follower.returncode == 0, shown
     assert not re.search(rf"{re.escape(old)} .*done: .* in [\d.]+ ", shown), shown
     totals = re.findall(r"(?m)^total .*/([\d.]+) MiB .*layers", shown)
-    assert {float(one) for one in totals} <= {46.1}, shown
+    assert {float(total) for total in totals} <= {46.1}, shown
     (done,) = re.findall(rf"{re.escape(reference)} .*done: .* in ([\d.]+) s", shown)
     # The end is told by the node, the answering agent and the plugin, each once a second.
     assert float(done) < took_s + 4
@@ -227,7 +234,7 @@ def test_two_tags_of_one_repository(node: Node, cluster: Cluster) -> None:
         cluster.run_pod(f"pair{number}", reference)
         time.sleep(3)
     own = [{layer.digest for layer in image.layers} for image in images]
-    wait_until(lambda: all(layers_of(rows(cluster, one)) for one in references))
+    wait_until(lambda: all(layers_of(rows(cluster, reference)) for reference in references))
     for _ in range(5):
         for reference, digests in zip(references, own, strict=True):
             assert layers_of(rows(cluster, reference)) <= digests
@@ -255,9 +262,9 @@ def test_an_image_that_does_not_exist_beside_one_that_does(node: Node, cluster: 
     failed = ("Failed", "BackOff")
     wait_until(lambda: rows(cluster, missing).get("phase") in failed)
     for _ in range(20):
-        found = rows(cluster, missing)
-        assert (found["phase"] in failed, layers_of(found)) == (True, set()), found
-        assert "not found" in found["error"]
+        printed = rows(cluster, missing)
+        assert (printed["phase"] in failed, layers_of(printed)) == (True, set()), printed
+        assert "not found" in printed["error"]
         time.sleep(1)
     told = node.run("why", "default/missing")
     assert "being pulled" not in told.stdout, told.stdout
@@ -265,8 +272,8 @@ def test_an_image_that_does_not_exist_beside_one_that_does(node: Node, cluster: 
 
 def test_an_init_container_that_runs(node: Node, cluster: Cluster, plugin: Plugin) -> None:
     first, second = (cluster.image(f"init{node.seed}{n}:1", node.seed + 160 + n, 1) for n in (1, 2))
-    one, two = (cluster.lab.reference(image) for image in (first, second))
-    cluster.run_pod("init", one, two, init=one)
+    first_image, second_image = (cluster.lab.reference(image) for image in (first, second))
+    cluster.run_pod("init", first_image, second_image, init=first_image)
     wait_until(lambda: "running" in cluster.kubectl.good(
         "get", "pod", "init", "-o", "jsonpath={.status.initContainerStatuses[*].state}"
     ))  # fmt: skip

@@ -80,9 +80,9 @@ def faulty(shared_cluster: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def plugin(faulty: Cluster, tmp_path: Path) -> Plugin:
-    found = plugin_beside(faulty, tmp_path)
-    found.name = "kubectl-why"
-    return found
+    plugin = plugin_beside(faulty, tmp_path)
+    plugin.name = "kubectl-why"
+    return plugin
 
 
 @pytest.mark.parametrize("name", SAYS)

@@ -98,7 +98,7 @@ def test_each_capability_is_needed(
     capability: str,
 ) -> None:
     assert {*agent.capabilities} == {*NEEDED} - {""}
-    agent.restart([one for one in agent.capabilities if one != capability])
+    agent.restart([kept for kept in agent.capabilities if kept != capability])
     own = containers["bare"].root / "own"
     own.mkdir(0o700)
     (own / "f").write_text("content")

@@ -94,6 +94,6 @@ def start(lab: Lab) -> Iterator[Callable[..., Proxy]]:
         return program.__enter__()
 
     yield run
-    for each in started:
-        each.__exit__(None, None, None)
-        each.log_path.unlink(missing_ok=True)
+    for process in started:
+        process.__exit__(None, None, None)
+        process.log_path.unlink(missing_ok=True)

@@ -161,13 +161,13 @@ def make_tree(top: Path) -> None:
     trees.set_times(top)
 
 
-def whole_seconds(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
+def whole_seconds(listing: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
     return {
         path: (mode, not isinstance(content, Path) and int(str(mtime_ns)) // 10**9, *ids, content)
-        for path, (mode, mtime_ns, *ids, content) in found.items()
+        for path, (mode, mtime_ns, *ids, content) in listing.items()
     }
 
 
-def plain(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
+def plain(listing: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
     """Return a listing without what copies do not keep: times, owners and set-id bits."""
-    return {path: (int(str(mode)) & 0o170777, row[-1]) for path, (mode, *row) in found.items()}
+    return {path: (int(str(mode)) & 0o170777, row[-1]) for path, (mode, *row) in listing.items()}

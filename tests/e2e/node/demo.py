@@ -45,9 +45,9 @@ def _show(stage: Stage, rate_mib_per_s: float) -> None:
 
 def _run(stage: Stage, line: str, *, status: int = 0) -> None:
     _say(f"$ {line}")
-    found = stage.start(*line.split()).wait(COMMAND_TIMEOUT_S)
-    if found != status:
-        raise Failed(f"'{line}' ended with status {found}")
+    output = stage.start(*line.split()).wait(COMMAND_TIMEOUT_S)
+    if output != status:
+        raise Failed(f"'{line}' ended with status {output}")
 
 
 def _say(text: str) -> None:

@@ -58,10 +58,10 @@ class Kubelet:
 
     def ask(self, name: str, *, timeout_s: float = 100.0, **fields: Any) -> Any:
         """One RPC by its name, with a request of these fields."""
-        found = _METHODS[name]
-        request = getattr(cri_pb2, found.input_type.name)(**fields)
-        answer = getattr(cri_pb2, found.output_type.name)
-        path = f"/{found.containing_service.full_name}/{name}"
+        method = _METHODS[name]
+        request = getattr(cri_pb2, method.input_type.name)(**fields)
+        answer = getattr(cri_pb2, method.output_type.name)
+        path = f"/{method.containing_service.full_name}/{name}"
         return self.call(path, request, answer, timeout_s=timeout_s)
 
     def pid(self, container_id: str) -> int:
@@ -69,8 +69,8 @@ class Kubelet:
         return int(json.loads(answer.info["info"])["pid"])
 
     def state(self, container_id: str) -> int:
-        found: int = self.ask("ContainerStatus", container_id=container_id).status.state
-        return found
+        state: int = self.ask("ContainerStatus", container_id=container_id).status.state
+        return state
 
     def run(self, container_id: str, *words: str) -> str:
         """What a command writes that ends well in a container."""
@@ -84,7 +84,7 @@ class Kubelet:
             answer = self.ask("Status", timeout_s=timeout_s)
         except grpc.RpcError:
             return False
-        ready = {one.type for one in answer.status.conditions if one.status}
+        ready = {condition.type for condition in answer.status.conditions if condition.status}
         return ready >= {"RuntimeReady", "NetworkReady"}  # other ones are the runtime's own
 
     # Pods and containers

@@ -61,11 +61,13 @@ class Registry(Throttle):
     ) -> None:
         content = layout.blob(digest).read_bytes()
         manifest = json.loads(content)
-        for one in manifest.get("manifests", ()):
-            self._push_manifest(connection, layout, one["digest"], reference=one["digest"])
+        for descriptor in manifest.get("manifests", ()):
+            self._push_manifest(
+                connection, layout, descriptor["digest"], reference=descriptor["digest"]
+            )
         if "config" in manifest:
-            for one in (manifest["config"], *manifest["layers"]):
-                self._push_blob(connection, layout, one["digest"])
+            for descriptor in (manifest["config"], *manifest["layers"]):
+                self._push_blob(connection, layout, descriptor["digest"])
         connection.put(f"manifests/{reference}", content, manifest["mediaType"])
 
     def _push_blob(self, connection: _Connection, layout: Layout, digest: str) -> None:
@@ -76,10 +78,10 @@ class Registry(Throttle):
 
     def _listens(self) -> bool:
         # The kernel chose the port, so no other program can have taken it meanwhile.
-        found = re.search(r"listening on 127\.0\.0\.1:(\d+)", self._daemon.log_path.read_text())
-        if found:
-            self.upstream_port = int(found[1])
-        return found is not None
+        match = re.search(r"listening on 127\.0\.0\.1:(\d+)", self._daemon.log_path.read_text())
+        if match:
+            self.upstream_port = int(match[1])
+        return match is not None
 
 
 class _Connection:

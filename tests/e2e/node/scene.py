@@ -156,9 +156,9 @@ class Scene:
 
     def _with_ids(self, command: str) -> str:
         command = re.sub(
-            r"\$\{(\w\w):0:(\d)\}", lambda found: self.ids[found[1]][: int(found[2])], command
+            r"\$\{(\w\w):0:(\d)\}", lambda match: self.ids[match[1]][: int(match[2])], command
         )
-        return re.sub(r"\$([A-Z]{2})\b", lambda found: self.ids[found[1]], command)
+        return re.sub(r"\$([A-Z]{2})\b", lambda match: self.ids[match[1]], command)
 
     def _write_files(self) -> None:
         (self.folder / "bin").mkdir(parents=True)

@@ -146,7 +146,7 @@ class Stage:
                 log_directory=str(self.logs(workload)),
             )
             pod = kubelet.run_pod(config)
-            if not any(image in each.repo_tags for each in kubelet.images()):
+            if not any(image in present.repo_tags for present in kubelet.images()):
                 kubelet.pull(image, pod, timeout_s=_PULL_S)
             for attempt in itertools.count():
                 container = kubelet.create_container(

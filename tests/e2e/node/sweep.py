@@ -62,14 +62,14 @@ def cgroups(name: str) -> list[Path]:
 
 def _find(folder: Path, belongs: _Kind) -> list[int]:
     own = {os.getpid(), os.getppid()}
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) not in own:
             # A process that has ended, or is a zombie, has nothing to read.
             with contextlib.suppress(OSError):
                 if belongs(entry, folder):
-                    found.append(int(entry.name))
-    return found
+                    pids.append(int(entry.name))
+    return pids
 
 
 def _names_folder(programs: set[str], process: Path, folder: Path) -> bool:
@@ -92,10 +92,10 @@ _KINDS = (partial(_names_folder, _DAEMONS), _is_contained, partial(_names_folder
 
 def _kill_all(folder: Path, belongs: _Kind, *, timeout_s: float) -> None:
     give_up_at = time.monotonic() + timeout_s
-    while found := _find(folder, belongs):
+    while pids := _find(folder, belongs):
         if time.monotonic() > give_up_at:
-            raise TimeoutError(f"processes {found} of {folder} survive SIGKILL")
-        for pid in found:
+            raise TimeoutError(f"processes {pids} of {folder} survive SIGKILL")
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)

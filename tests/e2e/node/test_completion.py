@@ -71,6 +71,6 @@ def test_ids_names_and_paths_in_every_shell(lab: Lab, tmp_path: Path) -> None:
         assert line == "pycrictl logs "
         listed, _ = zsh.press("pycrictl logs ", "\t")
         assert f"{short}, running, in default/web" in listed
-    found = shells.fish(home, env, [f"pycrictl {typed}" for typed, _, _ in cases])
-    assert [set(words) for words in found] == [{word} - {""} for _, word, _ in cases]
-    assert found[0][short] == "default/web/main, running"
+    answers = shells.fish(home, env, [f"pycrictl {typed}" for typed, _, _ in cases])
+    assert [set(words) for words in answers] == [{word} - {""} for _, word, _ in cases]
+    assert answers[0][short] == "default/web/main, running"

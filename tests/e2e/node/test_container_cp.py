@@ -93,7 +93,9 @@ def test_all_that_breaks_on_the_way(
         (proxy,) = world.proxies
         os.kill(proxy, signal.SIGKILL)
 
-    sleep, wake = (partial(process.send_signal, one) for one in (signal.SIGSTOP, signal.SIGCONT))
+    sleep, wake = (
+        partial(process.send_signal, number) for number in (signal.SIGSTOP, signal.SIGCONT)
+    )
     breaks: tuple[Callable[[], object], ...] = (
         lambda: world.cluster.api.restart(AWAY_S),
         kill_kubectl,

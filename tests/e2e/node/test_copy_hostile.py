@@ -64,23 +64,23 @@ def judge(
                 (root / path).exists() for root in (cp.root, Path("/")) for path in ABSOLUTE
             ),
         }
-        if found := [fault for fault, is_there in faults.items() if is_there]:
-            wrong[name] = f"{found}: {ended}"
+        if true_faults := [fault for fault, is_there in faults.items() if is_there]:
+            wrong[name] = f"{true_faults}: {ended}"
         shutil.rmtree(parent)
     return wrong
 
 
-def each(cases: dict[str, Case], step: int, *left_out: str) -> dict[str, Case]:
-    found = {name: case for name, case in cases.items() if name not in left_out}
-    return dict(islice(found.items(), 0, None, step))
+def every_nth(cases: dict[str, Case], step: int, *left_out: str) -> dict[str, Case]:
+    kept = {name: case for name, case in cases.items() if name not in left_out}
+    return dict(islice(kept.items(), 0, None, step))
 
 
 def test_archives_into_a_container(cp: Cp) -> None:
     """The whole corpus by ``node``; ``rpc`` shares its checks and gets a sample."""
-    cases = {**HOSTILE, **each(HONEST, 3)}
+    cases = {**HOSTILE, **every_nth(HONEST, 3)}
     if cp.method != "node":
         of_a_rule = {case.refused: name for name, case in HOSTILE.items() if not case.before}
-        cases = each(HONEST, 8, "empty-archive", "name-not-utf-8")
+        cases = every_nth(HONEST, 8, "empty-archive", "name-not-utf-8")
         cases |= {name: HOSTILE[name] for name in of_a_rule.values()}
 
     def run(case: Case, dest: Path) -> Ended:

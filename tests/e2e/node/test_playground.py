@@ -44,9 +44,9 @@ def test_nothing_is_left_when_its_terminal_is_closed() -> None:
     with playground() as (shell, _):
         shell.run("trap '' HUP; (while :; do sleep 0.1; done) & trap - HUP")
         text = shell.run('echo "<$PWD> <$$> <$!>"')
-        found = re.search(r"<(/\S+)/desk> <(\d+)> <(\d+)>\r", text)
-        assert found, text
-        folder, pids = Path(found[1]), [int(found[2]), int(found[3])]
+        match = re.search(r"<(/\S+)/desk> <(\d+)> <(\d+)>\r", text)
+        assert match, text
+        folder, pids = Path(match[1]), [int(match[2]), int(match[3])]
         assert processes(folder)
         assert mount_points(folder)
         shell.type("pycrictl image-pull-progress\n")
@@ -69,10 +69,10 @@ def test_what_the_greeting_says() -> None:
 
         def interrupted(typed: str, shown: bytes) -> str:
             shell.type(typed)
-            found = shell.read(shown)[0].decode()
+            printed = shell.read(shown)[0].decode()
             shell.type("\x03")
             shell.read(PROMPT)  # input before the prompt would be lost
-            return found.replace("\a", "")
+            return printed.replace("\a", "")
 
         tries = {
             "pycrictl image-pull-progress": "registry.example/shop/cache:3",

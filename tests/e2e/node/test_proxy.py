@@ -53,16 +53,16 @@ def rest(process: subprocess.Popen[str]) -> str:
 
 
 def records(text: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in text.splitlines()]
-    assert all(type(record["progress"]) is int for record in found)
-    assert all(type(record["total"]) is int for record in found)
-    return found
+    records = [json.loads(line) for line in text.splitlines()]
+    assert all(type(record["progress"]) is int for record in records)
+    assert all(type(record["total"]) is int for record in records)
+    return records
 
 
-def final_layers(found: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[int, int, str]]:
+def final_layers(records: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[int, int, str]]:
     return {
         (record["image"], record["layer"]): (record["progress"], record["total"], record["phase"])
-        for record in found
+        for record in records
         if record.get("layer")
     }
 
@@ -113,16 +113,16 @@ def test_commands_answer_what_they_answer_directly(
 
     def both(*words: str, status: int = 0) -> tuple[str, str]:
         """Return what a command writes to its outputs, which must be the same both ways."""
-        found = []
+        codes = []
         for program, endpoint in zip(programs, endpoints, strict=True):
             ended = program.run(*words)
             assert ended.status == status, ended
             output = ended.stdout.decode()
             for pattern, mask in _MEASURED:
                 output = re.sub(pattern, mask, output)
-            found.append((output, ended.stderr.replace(endpoint, "ENDPOINT")))
-        assert found[0] == found[1]
-        return found[0]
+            codes.append((output, ended.stderr.replace(endpoint, "ENDPOINT")))
+        assert codes[0] == codes[1]
+        return codes[0]
 
     for words, expected in (
         (("images",), "run"),
@@ -211,8 +211,8 @@ def fetched(proxy: Program) -> int:
 
 
 def has_pulls(proxy: Program, count: int) -> bool:
-    found = status(proxy)
-    return len(found["running"]) + len(found["waiting"]) == count
+    document = status(proxy)
+    return len(document["running"]) + len(document["waiting"]) == count
 
 
 def test_own_answers_do_not_upset_the_runtime(lab: Lab, start: Callable[..., Program]) -> None:

@@ -61,7 +61,7 @@ def watched(
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
         for line in run.stdout or ():
             lines.append(json.loads(line))
-            missing = [one for one in missing if not one(lines[-1])]
+            missing = [is_told for is_told in missing if not is_told(lines[-1])]
             if not missing:
                 lab.registry.limit(None)
         assert run.stderr is not None
@@ -94,10 +94,10 @@ def test_a_proxy_on_the_node_is_found_and_knows_better(
     assert queued == "default/web"
     final = {(line["image"], line["layer"]): line for line in lines if line.get("layer")}
     assert {line["phase"] for line in final.values()} <= {"done", "present"}
-    one = subprocess.run(
+    done = subprocess.run(
         [*command, *words, "--progress", "plain", "default/batch"], capture_output=True, text=True
     )
-    assert (one.returncode, "showing every pull" in one.stderr) == (0, False)
+    assert (done.returncode, "showing every pull" in done.stderr) == (0, False)
 
 
 def broken(lab: Lab, name: str, seed: int) -> Image:

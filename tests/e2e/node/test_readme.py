@@ -147,14 +147,14 @@ _WATCH: Final = " image-pull-progress"
 def programs(statement: str) -> set[str]:
     words = shlex.shlex(statement.partition("\n")[0], posix=True, punctuation_chars=True)
     words.whitespace_split = True
-    found, is_first = set(), True
+    statements, is_first = set(), True
     for word in words:
         if set(word) <= set("|&;()"):
             is_first = True
         elif is_first and not re.fullmatch(r"\w+=.*", word):
-            found.add(word)
+            statements.add(word)
             is_first = False
-    return found
+    return statements
 
 
 COMMANDS: Final = [
@@ -183,8 +183,10 @@ def test_every_command_works(furnished: House) -> None:
     with ThreadPoolExecutor(1) as pool:
         demo = pool.submit(run, house, "make demo")  # it has its own node
         done_before = watch(house, statements)
-        others = [each for each in statements if each not in (*done_before, "make demo")]
-        everything = done_before | {each: run(house, each) for each in others}
+        others = [
+            statement for statement in statements if statement not in (*done_before, "make demo")
+        ]
+        everything = done_before | {statement: run(house, statement) for statement in others}
         everything["make demo"] = demo.result()
     failures = []
     for statement, done in everything.items():
@@ -198,7 +200,9 @@ def test_every_command_works(furnished: House) -> None:
 def watch(house: House, statements: list[str]) -> dict[str, Done]:
     """Return the results of the commands that watch a pull: all the same one, via the proxy."""
     known = {*GOES_ON, *INSTEAD}
-    lines = [each for each in statements if _WATCH in each and each not in known]
+    lines = [
+        statement for statement in statements if _WATCH in statement and statement not in known
+    ]
     with house.proxy() as kubelet, house.slow_pull(kubelet):
         return dict(zip(lines, house.watch(*lines), strict=True))
 
@@ -245,8 +249,8 @@ def test_the_table_of_pulls_has_the_columns_of_kubectl() -> None:
 def examples(text: str) -> Iterator[tuple[str, str]]:
     for block in blocks(text):
         if block.language == "console":
-            for one in block.text.removeprefix("$ ").split("\n$ "):
-                line, _, output = one.partition("\n")
+            for word in block.text.removeprefix("$ ").split("\n$ "):
+                line, _, output = word.partition("\n")
                 yield line, output
 
 

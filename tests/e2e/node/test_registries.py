@@ -63,13 +63,17 @@ def doctor(node: Node, name: str) -> tuple[list[tuple[str, bool]], dict[str, str
     """Return the servers that were tested, with their results, and the findings on them."""
     with Program("-t", "20s", "-r", node.endpoint) as program:
         run = program.run("doctor", "--registry", name, "-o", "json")
-    found = json.loads(run.stdout)
+    document = json.loads(run.stdout)
     routes = [
-        (one["url"], all(step["is_good"] is not False for step in one["steps"]))
-        for one in found["facts"]["routes"]
+        (route["url"], all(step["is_good"] is not False for step in route["steps"]))
+        for route in document["facts"]["routes"]
     ]
     kinds = {"registry", "config-path"}
-    findings = {one["text"]: one["severity"] for one in found["findings"] if one["kind"] in kinds}
+    findings = {
+        finding["text"]: finding["severity"]
+        for finding in document["findings"]
+        if finding["kind"] in kinds
+    }
     return routes, findings
 
 
@@ -144,8 +148,8 @@ def test_a_private_image(lab: Lab, private: str, folder: Path) -> None:
         assert (done.returncode, "s3cret" in done.stderr) == (0, False)
         lab.node.kubelet.remove_image(done.stdout.split()[-1])
     for file, said in ((right, "accepted"), (wrong, "refused")):
-        found = run("doctor", "--registry", name, "--authfile", str(file), "-o", "json")
-        (route,) = json.loads(found.stdout)["facts"]["routes"]
+        run_ = run("doctor", "--registry", name, "--authfile", str(file), "-o", "json")
+        (route,) = json.loads(run_.stdout)["facts"]["routes"]
         texts = {step["name"]: step["text"] for step in route["steps"]}
         assert texts["auth"].startswith(f"the credentials of {file} are {said}")
         assert ("first byte" in texts) == (said == "accepted")

@@ -25,13 +25,13 @@ TRANSPORTS = [["-r", "spdy"], ["-r", "websocket"], ["-s"]]
 def containers(shared_lab: Lab) -> Iterator[Callable[[], str]]:
     """A function that returns a running container; it starts one only if the last is gone."""
     kubelet = shared_lab.node.kubelet
-    found = ""
+    container_id = ""
 
     def find() -> str:
-        nonlocal found
-        if found not in kubelet.running_containers():
-            found = shared_lab.container(kubelet.run_pod("sessions"))
-        return found
+        nonlocal container_id
+        if container_id not in kubelet.running_containers():
+            container_id = shared_lab.container(kubelet.run_pod("sessions"))
+        return container_id
 
     yield find
     shared_lab.clean()

@@ -35,11 +35,11 @@ def shown_name(image: Image) -> str:
 
 def assert_whole(watch: Watch, image: Image) -> None:
     """Assert that the bytes of the manifest are accounted for, and nothing else."""
-    found = watch.layers(shown_name(image))
-    assert [item.name for item in found] == [layer.digest for layer in image.layers]
-    assert [item.progress for item in found] == [layer.size_bytes for layer in image.layers]
-    assert [item.total for item in found] == [layer.size_bytes for layer in image.layers]
-    assert all(item.phase in (Phase.DONE, Phase.PRESENT) for item in found)
+    layers = watch.layers(shown_name(image))
+    assert [item.name for item in layers] == [layer.digest for layer in image.layers]
+    assert [item.progress for item in layers] == [layer.size_bytes for layer in image.layers]
+    assert [item.total for item in layers] == [layer.size_bytes for layer in image.layers]
+    assert all(item.phase in (Phase.DONE, Phase.PRESENT) for item in layers)
     assert watch.error(shown_name(image)) == ""
 
 

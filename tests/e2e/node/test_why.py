@@ -144,9 +144,9 @@ def test_an_image_that_cannot_be_pulled(
     assert line.startswith(f'is not running: image "{reference}": {cause} ('), line
     assert detail in line
     if trouble == "missing":
-        lines = [one for one in scene.output.splitlines() if one.startswith("Journal")]
+        lines = [line for line in scene.output.splitlines() if line.startswith("Journal")]
         assert lines
-        assert not [one for one in lines if "level=info" in one]
+        assert not [line for line in lines if "level=info" in line]
         assert scene.why(read_journal=None).startswith(line.partition(" (")[0])
         assert "Unavailable  journal: " in scene.output
 
@@ -222,8 +222,8 @@ def test_the_doctor_on_a_node(lab: Lab, crictl: Program) -> None:
     lab.push(lab.layout.image("shop/d:1", lab.layout.random_layers([4 * MIB], seed=750)))
     run = crictl.run("doctor", "--registry", f"{lab.registry.host}/shop/d", "-o", "json")
     assert run.stderr == ""
-    found = json.loads(run.stdout)
-    facts = found["facts"]
+    document = json.loads(run.stdout)
+    facts = document["facts"]
     assert facts["runtime"].startswith("containerd ")
     (route,) = facts["routes"]
     names = ["dns", "tcp", "tls", "auth", "first byte"]

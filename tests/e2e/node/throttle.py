@@ -247,8 +247,8 @@ class _Handler(Handler):
             left_bytes -= len(chunk)
 
     def _range_start(self) -> int:
-        found = re.match(r"bytes=(\d+)-", self.headers["Range"] or "")
-        return int(found[1]) if found else 0
+        match = re.match(r"bytes=(\d+)-", self.headers["Range"] or "")
+        return int(match[1]) if match else 0
 
     def _refuse(self, status: int, **headers: str) -> None:
         self.throttle.note(self.command, self.path, status)

@@ -62,7 +62,7 @@ def test_never_more_than_the_limit_and_in_order(fake: FakeServer, start: Start) 
         return lambda: len(pulls(fake)) == count
 
     for count in range(3, 11):  # one ends, and the next one begins
-        gate.one.release()
+        gate.permit.release()
         wait_until(begun(count))
     gate.open.set()
     assert [future.result(60).image_ref for future in futures] == [

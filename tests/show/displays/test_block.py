@@ -30,10 +30,10 @@ def test_follows_the_window(terminal: Terminal, rewraps: bool) -> None:
         for letter in "abcde":
             frame = [f"{number} {letter * (columns - 3)}" for number in range(8)]
             block.draw(frame, size=(columns, rows))
-            terminal.look()
+            terminal.visible_lines()
             assert terminal.screen.everything == above + frame
     block.close(["done"])
-    terminal.look()
+    terminal.visible_lines()
     assert terminal.screen.everything == [*above, "done"]
 
 
@@ -44,10 +44,10 @@ def test_a_whole_frame_repairs_what_others_wrote(terminal: Terminal) -> None:
     terminal.stderr.write("^C")
     terminal.stderr.flush()
     block.draw(frame, size=SIZE)
-    assert terminal.look() == frame
+    assert terminal.visible_lines() == frame
     terminal.stderr.write("\n")  # of another program: the line above stays, the block moves
     block.draw(frame, size=SIZE)
-    assert terminal.look() == ["one", *frame]
+    assert terminal.visible_lines() == ["one", *frame]
     block.close()
 
 

@@ -97,7 +97,7 @@ def test_the_bar(columns: int) -> None:
             Sums(progress=5, rate=1e6),
         ):
             bar.show(sums, 10.0)
-            (line,) = terminal.look()
+            (line,) = terminal.visible_lines()
             assert len(line) < columns
             assert ("%" in line) == bool(sums.total)
             lines.append(line)
@@ -106,10 +106,10 @@ def test_the_bar(columns: int) -> None:
             assert lines[1].endswith("| 1.0/2.0 GiB  100.0 MiB/s  ETA 0:11")
             assert lines[0].rindex("|") == lines[1].rindex("|")  # it keeps its length
         bar.skip("pipe", "no")
-        assert len(terminal.look()) == (1 if columns > 40 else 2) + 1
+        assert len(terminal.visible_lines()) == (1 if columns > 40 else 2) + 1
         bar.close()
-        told = "".join(terminal.look())
+        told = "".join(terminal.visible_lines())
         assert "".join(told.split()) == "pycrictl:warning:leftoutpipe:no"
         bar.end(COPIED)
         bar.close()
-        assert "12.3 MiB" in "".join(terminal.look())
+        assert "12.3 MiB" in "".join(terminal.visible_lines())

@@ -50,7 +50,7 @@ def streams(kind: str) -> Iterator[tuple[TextIO, Callable[[], str]]]:
         yield stderr, stderr.getvalue
     else:
         with Terminal() as terminal:
-            yield terminal.stderr, lambda: "".join(f"{line}\n" for line in terminal.look())
+            yield terminal.stderr, lambda: "".join(f"{line}\n" for line in terminal.visible_lines())
 
 
 def show_pull(outlet: Outlet) -> Callable[[], None]:

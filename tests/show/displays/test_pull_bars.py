@@ -107,7 +107,7 @@ def test_a_terminal_without_utf8_gets_ascii_bars() -> None:
         ]
         bars.show(view(items))
         bars.note("…")
-        lines = terminal.look()
+        lines = terminal.visible_lines()
         bars.close()
     assert lines[0] == "~"
     assert lines[1] == f"{'ü' * 28}~{'ü' * 28}  0/2 done - 1 waiting"
@@ -165,7 +165,7 @@ def test_colours(variable: dict[str, str]) -> None:
     with Terminal() as terminal:
         bars = Bars(terminal.stderr, {"TERM": "xterm", **variable})
         bars.show(view(items))
-        assert terminal.look() == drawn(*items)
+        assert terminal.visible_lines() == drawn(*items)
         bars.close()
     sent = terminal.sent.decode()
     if variable:
@@ -208,12 +208,12 @@ def test_anything_fits_in_any_window(
     with Terminal(columns, rows) as terminal:
         bars = Bars(terminal.stderr, {})
         bars.show(view(items, rate=rate, eta_s=eta_s))
-        lines = terminal.look()
+        lines = terminal.visible_lines()
         assert 0 < len(lines) <= max(min(rows - 1, 11), 1)
         assert terminal.screen.cut == 0
         assert all(width(line) < columns for line in lines)
         bars.close()
-        terminal.look()
+        terminal.visible_lines()
         assert terminal.screen.cursor[0] == 0
 
 
@@ -228,7 +228,7 @@ def left(*items: Part, size: tuple[int, int] = (80, 24)) -> list[str]:
         bars.show(view(pending, now=100.0))
         bars.show(view(items, now=106.2))
         bars.close()
-        lines = terminal.look()
+        lines = terminal.visible_lines()
         assert terminal.screen.cursor == (0, len(lines))
         return lines
 
@@ -241,21 +241,21 @@ def test_the_last_line_of_an_image_that_ends_stands_above_the_bars(terminal: Ter
     bars.end([DEMO])
     bars.show(view([other], now=3.6))
     told = f"{DEMO}  1 layer  4.0 MiB  in 3.6 s"
-    lines = terminal.look()
+    lines = terminal.visible_lines()
     assert lines[:2] == [told, "other:1  0/1 done"]
     assert lines[-1].startswith("Total  25%|")
     bars.show(view([layer(2, Phase.FAILED, MIB, 4 * MIB, image="other:1", error="404")], now=4.0))
     bars.end(["other:1", "unknown"])
     bars.show(view([], now=4.0))
     told_too = "other:1  failed: 404  0 of 1 layer done  after 4.0 s"
-    assert terminal.look() == [told, told_too, "Total  nothing is being pulled"]
+    assert terminal.visible_lines() == [told, told_too, "Total  nothing is being pulled"]
     # Lines are not repeated, and the same image may be pulled again later.
     bars.show(view([], now=60.0))
     bars.show(view([layer(1, progress=MIB, total=4 * MIB)], now=60.0))
     bars.show(view([layer(1, progress=2 * MIB, total=4 * MIB)], now=61.0))
     bars.close()
     last = f"{DEMO}  at 2.0/4.0 MiB  0 of 1 layer done  after 1.0 s"
-    assert terminal.look() == [told, told_too, last]
+    assert terminal.visible_lines() == [told, told_too, last]
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_an_interrupt_at_any_moment_leaves_a_clean_screen() -> None:
                 interrupts += 1
             else:
                 break
-            lines = [line for line in terminal.look() if line != "note"]
+            lines = [line for line in terminal.visible_lines() if line != "note"]
             assert lines == [
                 "$ pull",
                 "127.0.0.1:5000/demo:1  14 layers  56.0 MiB  in 0.0 s",

@@ -22,8 +22,8 @@ def plain(*views: View) -> list[str]:
     """Return the lines of a run that ends with the last of ``views``."""
     stderr = io.StringIO()
     display = PlainLines(stderr)
-    for each in views:
-        display.show(each)
+    for shown in views:
+        display.show(shown)
     display.close()
     return stderr.getvalue().splitlines()
 
@@ -37,7 +37,7 @@ def test_a_line_for_each_change() -> None:
         layer(1, Phase.EXTRACTING, 8 * MIB, 8 * MIB),
         layer(1, Phase.DONE, 8 * MIB, 8 * MIB),
     ]
-    views = [view([one, two], now=now, changed=[one]) for now, one in enumerate(ones)]
+    views = [view([pull_, two], now=now, changed=[pull_]) for now, pull_ in enumerate(ones)]
     views[0] = view([ones[0], two], now=0)
     assert plain(*views) == [
         f"{DEMO} started: 2 layers, 10.0 MiB, 1 present",
@@ -70,11 +70,11 @@ def test_totals_come_at_least_every_ten_seconds() -> None:
     stderr = io.StringIO()
     display = PlainLines(stderr)
     beats = []
-    for each in views:
+    for shown in views:
         before = stderr.tell()
-        display.show(each)
+        display.show(shown)
         if "total" in stderr.getvalue()[before:]:
-            beats.append(each.now)
+            beats.append(shown.now)
     gaps = [late - early for early, late in zip([100.0, *beats], beats, strict=False)]
     assert len(beats) == 6
     assert max(gaps) <= 10.0
@@ -107,7 +107,7 @@ def test_a_pull_that_waits_is_told_after_a_while_and_then_each_half_minute() -> 
         f"{DEMO} waiting for the registry, 1 min 10 s",
     ]
     nameless = [PullState(is_begun=False, began_s=began_s) for began_s in (100.0, 200.0)]
-    views = [view([], now=one.began_s + 11.0, awaited=[one]) for one in nameless]
+    views = [view([], now=pull_.began_s + 11.0, awaited=[pull_]) for pull_ in nameless]
     assert plain(*views) == ["an image waiting for the runtime, 11 s"] * 2
 
 
@@ -122,8 +122,10 @@ def test_each_place_in_the_line_is_told() -> None:
         f"{DEMO} queued, 2nd, behind default/web, starts in 2 min 1 s",
         f"{DEMO} queued, 1st, behind default/web, starts in 18 s",
     ]
-    found = objects(*views)
-    assert [(one["queue_position"], one["behind"], one.get("starts_in_s")) for one in found] == [
+    written = objects(*views)
+    assert [
+        (entry["queue_position"], entry["behind"], entry.get("starts_in_s")) for entry in written
+    ] == [
         (2, "default/web", None),
         (2, "default/web", 121.0),
         (1, "default/web", 18.0),
@@ -173,8 +175,8 @@ def objects(*views: View) -> list[dict[str, Any]]:
     times = iter(1_700_000_000.1234 + second for second in range(1000))
     env = Environment(stderr=stderr, wall_clock=lambda: next(times))
     display = JsonLines(Outlet("json", env, out, True))
-    for each in views:
-        display.show(each)
+    for shown in views:
+        display.show(shown)
         display.end([DEMO])  # no object of its own
     display.close()
     assert stderr.getvalue() == ""
@@ -186,19 +188,19 @@ def test_an_object_for_each_changed_item() -> None:
     second = layer(2, Phase.EXTRACTING, 7, 7, extracted=3, extracted_total=20)
     third = layer(3, Phase.WAITING, 0, 0)
     failed = layer(1, Phase.FAILED, 5, 10, error="404")
-    found = objects(
+    written = objects(
         view([first, second, third]), view([failed, second, third], now=1.0, changed=[failed])
     )
     sums = {"image_progress": 12, "image_total": 17}
     time = {**sums, "time": "2023-11-14T22:13:20.123Z"}
     later = {**sums, "time": "2023-11-14T22:13:21.123Z"}
-    one, two, three = ({"image": DEMO, "layer": digest(number)} for number in (1, 2, 3))
+    one_key, two, three = ({"image": DEMO, "layer": digest(number)} for number in (1, 2, 3))
     extracted = {"extracted": 3, "extracted_total": 20}
-    assert found == [
-        {**one, "progress": 5, "total": 10, "phase": "downloading", **time},
+    assert written == [
+        {**one_key, "progress": 5, "total": 10, "phase": "downloading", **time},
         {**two, "progress": 7, "total": 7, "phase": "extracting", **extracted, **time},
         {**three, "progress": 0, "total": 0, "phase": "waiting", **time},
-        {**one, "progress": 5, "total": 10, "phase": "failed", "error": "404", **later},
+        {**one_key, "progress": 5, "total": 10, "phase": "failed", "error": "404", **later},
     ]
 
 

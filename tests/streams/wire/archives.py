@@ -18,14 +18,14 @@ NS = 10**9
 def content_of(archive: bytes, step: int = 0) -> list[tuple[Entry, bytes]]:
     """Return entries and contents of an archive, read whole or ``step`` bytes at a time."""
     step = step or len(archive)
-    found: list[tuple[Entry, bytes]] = []
+    entries: list[tuple[Entry, bytes]] = []
     for event in read(archive[start : start + step] for start in range(0, len(archive), step)):
         if isinstance(event, EntryStarted):
-            found.append((event.entry, b""))
+            entries.append((event.entry, b""))
         elif isinstance(event, DataReceived):
-            found[-1] = (found[-1][0], found[-1][1] + event.data)
-    assert all(len(data) == entry.size_bytes for entry, data in found)
-    return found
+            entries[-1] = (entries[-1][0], entries[-1][1] + event.data)
+    assert all(len(data) == entry.size_bytes for entry, data in entries)
+    return entries
 
 
 def packed(*members: tuple[Entry, bytes]) -> bytes:

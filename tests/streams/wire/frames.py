@@ -44,7 +44,7 @@ def read_frames(
 ) -> list[tuple[int, bytes]]:
     """Return opcodes and payloads of one side's frames; only a client's are masked."""
     data = b"".join(output)
-    found = []
+    frames = []
     while data:
         first, second = data[:2]
         assert first & 0xF0 == 0x80, "one frame for each message, without extensions"
@@ -57,6 +57,6 @@ def read_frames(
         start = head + 4 * is_masked
         payload = masked(data[start : start + length], data[head:start])
         assert len(payload) == length, "the frame is cut off"
-        found.append((first & 0xF, payload))
+        frames.append((first & 0xF, payload))
         data = data[start + length :]
-    return found
+    return frames

@@ -22,8 +22,8 @@ class SpdyServer(Generic[E]):
         self._decoder = FrameDecoder()
 
     def feed(self, *frames: Frame) -> list[E]:
-        for each in frames:
-            self._channels.receive_data(self._encoder.encode(each))
+        for frame in frames:
+            self._channels.receive_data(self._encoder.encode(frame))
         return self._core.events_received()
 
     def sent(self) -> list[Frame]:

@@ -166,8 +166,8 @@ def test_lines_as_crictl_reads_them() -> None:
     assert texts(*one_by_one, decoder=decoder) == expected
     for line in (docker("json\n"), cri(b"json")):
         decoder = LogDecoder(is_strict=True)
-        found = texts(line + cri(b"x") + docker("x\n") + line, decoder=decoder)
-        assert found["stdout"] == b"json\nx\njson\n"
+        shown = texts(line + cri(b"x") + docker("x\n") + line, decoder=decoder)
+        assert shown["stdout"] == b"json\nx\njson\n"
 
 
 # Docker's lines
@@ -211,8 +211,8 @@ def test_since(make: object) -> None:
     times += [b"2024-01-02T12:00:00.000000001Z", b"2024-01-02T12:00:00.1Z", b"2024-01-02T13:00:00Z"]
     lines = b"".join(line(str(n), time) for n, time in enumerate(times))
     for since_ns, first in ((0, 0), (NOON_NS, 1), (NOON_NS + 1, 2), (NOON_NS + 2, 3), (2**62, 5)):
-        found = texts(lines, decoder=LogDecoder(since_ns=since_ns))["stdout"].splitlines()
-        assert [text.split()[-1] for text in found] == [b"%d" % n for n in range(first, 5)]
+        shown = texts(lines, decoder=LogDecoder(since_ns=since_ns))["stdout"].splitlines()
+        assert [text.split()[-1] for text in shown] == [b"%d" % n for n in range(first, 5)]
 
 
 # Invalid lines
@@ -221,9 +221,9 @@ def test_since(make: object) -> None:
 def test_broken_lines_are_passed_on() -> None:
     lines = cri(b"good") + b"garbage \x1b[31m\n\n" + cri(b"x", stream="bogus") + cri(b"good2")
     for decoder in (LogDecoder(), LogDecoder(has_timestamps=True, since_ns=0)):
-        found = texts(lines, decoder=decoder)["stdout"]
-        assert b"garbage \x1b[31m\n\n" + cri(b"x", stream="bogus") in found
-        assert found.endswith(b"good2\n")
+        shown = texts(lines, decoder=decoder)["stdout"]
+        assert b"garbage \x1b[31m\n\n" + cri(b"x", stream="bogus") in shown
+        assert shown.endswith(b"good2\n")
         assert decoder.first_bad == r"'garbage \x1b[31m'"
     decoder = LogDecoder(only="stderr")
     assert texts(lines, decoder=decoder)["stdout"] == b""
@@ -241,8 +241,8 @@ def test_a_line_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = LogDecoder()
     for whole in (cri(b"1") + b"x" * 200 + b"\n" + cri(b"2"), b"y" * 1000):
         pieces = [whole[start : start + 50] for start in range(0, len(whole), 50)]
-        found = texts(*pieces, decoder=decoder)["stdout"]
-        assert found == whole.replace(cri(b"1"), b"1\n").replace(cri(b"2"), b"2\n")
+        shown = texts(*pieces, decoder=decoder)["stdout"]
+        assert shown == whole.replace(cri(b"1"), b"1\n").replace(cri(b"2"), b"2\n")
         assert len(decoder._pending) < 200
     assert decoder.first_bad is not None
 

@@ -75,8 +75,8 @@ def sent(core: Messages, side: Side = CLIENT) -> list[tuple[int, bytes]]:
 
 
 def test_channels() -> None:
-    found = by_channel(map(memoryview, (b"\x01out", b"", b"\x03")))
-    assert [(channel, bytes(data)) for channel, data in found] == [(1, b"out"), (3, b"")]
+    received = by_channel(map(memoryview, (b"\x01out", b"", b"\x03")))
+    assert [(channel, bytes(data)) for channel, data in received] == [(1, b"out"), (3, b"")]
 
 
 def test_farewell_is_said_once_and_ends_the_sending() -> None:

@@ -64,9 +64,9 @@ def test_a_server_that_says_nothing_has_less_time_than_the_call(answer: bytes) -
 
 def test_an_acknowledgement_is_no_beginning_of_http2() -> None:
     with hostile.answering(hostile.HTTP2_SETTINGS_ACK) as path:
-        found = errmap.probe(path, timeout_s=60)
-    assert found is not None
-    assert found.reason.startswith("it is not a gRPC server: it answers")
+        obstacle = errmap.probe(path, timeout_s=60)
+    assert obstacle is not None
+    assert obstacle.reason.startswith("it is not a gRPC server: it answers")
 
 
 def test_what_a_server_sends_never_reaches_the_terminal_by_grpcs_log() -> None:
@@ -111,11 +111,11 @@ def test_what_cannot_be_connected_to(
     kind: Callable[[], AbstractContextManager[str]], reason: str
 ) -> None:
     with kind() as path:
-        found = errmap.try_connect(path, 0.2)
-    assert isinstance(found, errmap.Obstacle)
-    assert found.reason.startswith(reason)
-    assert found.hint
-    assert not found.may_pass
+        obstacle = errmap.try_connect(path, 0.2)
+    assert isinstance(obstacle, errmap.Obstacle)
+    assert obstacle.reason.startswith(reason)
+    assert obstacle.hint
+    assert not obstacle.may_pass
 
 
 def test_a_full_queue() -> None:
@@ -124,9 +124,9 @@ def test_a_full_queue() -> None:
         assert isinstance(waiting, socket.socket)
         started = time.monotonic()
         with waiting:
-            found = errmap.try_connect(path, 0.2)
-        assert isinstance(found, errmap.Obstacle)
-        assert found.reason == "its queue of connections is full"
+            obstacle = errmap.try_connect(path, 0.2)
+        assert isinstance(obstacle, errmap.Obstacle)
+        assert obstacle.reason == "its queue of connections is full"
         assert 0.15 < time.monotonic() - started < 60
 
 
@@ -146,14 +146,14 @@ def error(code: str, details: str = "", **named: object) -> PycrictlError:
 def test_every_status_is_mapped(code: grpc.StatusCode) -> None:
     meant, _ = MEANINGS[code.value[0]]
     for details in ("", "some words"):
-        found = error(code.name, details)
-        assert type(found) is meant
-        assert isinstance(found, RuntimeFault)
-        name = found.code.lower().replace("canceled", "cancelled")
+        raised = error(code.name, details)
+        assert type(raised) is meant
+        assert isinstance(raised, RuntimeFault)
+        name = raised.code.lower().replace("canceled", "cancelled")
         assert name == code.name.replace("_", "").lower()
-        assert found.details == details
-        assert 'pulling image "x"' in found.message
-        assert found.message.isprintable()
+        assert raised.details == details
+        assert 'pulling image "x"' in raised.message
+        assert raised.message.isprintable()
 
 
 @pytest.mark.parametrize(
@@ -182,20 +182,20 @@ def test_wording(code: str, details: str, message: str) -> None:
 
 
 def test_a_deadline_of_ours_names_itself_and_its_flag() -> None:
-    found = error("DEADLINE_EXCEEDED", "Deadline Exceeded", timeout_s=90.0)
-    assert found.message == 'pulling image "x": no answer within 1m30s'
-    assert found.hint is not None
-    assert found.hint.endswith(" with --timeout")
+    raised = error("DEADLINE_EXCEEDED", "Deadline Exceeded", timeout_s=90.0)
+    assert raised.message == 'pulling image "x": no answer within 1m30s'
+    assert raised.hint is not None
+    assert raised.hint.endswith(" with --timeout")
     other = error("DEADLINE_EXCEEDED", timeout_s=1.0, timeout_flag="--pull-timeout")
     assert other.hint is not None
     assert other.hint.endswith(" with --pull-timeout")
 
 
 def test_credentials_in_details_are_not_shown() -> None:
-    found = error("UNKNOWN", 'Get "https://joe:hunter2@reg.io/?sig=abc": EOF')
-    assert "hunter2" not in found.message
-    assert "abc" not in found.message
-    assert "reg.io" in found.message
+    raised = error("UNKNOWN", 'Get "https://joe:hunter2@reg.io/?sig=abc": EOF')
+    assert "hunter2" not in raised.message
+    assert "abc" not in raised.message
+    assert "reg.io" in raised.message
 
 
 @given(st.text())

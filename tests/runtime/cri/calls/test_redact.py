@@ -17,9 +17,9 @@ from pycrictl.runtime.cri.calls.redact import (
 )
 
 NAMES = [
-    found.name
+    method.name
     for service in cri_pb2.DESCRIPTOR.services_by_name.values()
-    for found in service.methods
+    for method in service.methods
 ]
 SECRET = "s3cr3t"
 MANIFEST = "kubectl.kubernetes.io/last-applied-configuration"

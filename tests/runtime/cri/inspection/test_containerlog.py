@@ -42,8 +42,8 @@ class Clock:
 
 def test_the_log_of_the_attempt_before(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", answer(state=RUNNING, attempt=2), answer(state=RUNNING))
-    found = container_log(client, ID, previous=True)
-    assert found == ContainerLog(ID, "/pods/web/1.log", False)
+    log = container_log(client, ID, previous=True)
+    assert log == ContainerLog(ID, "/pods/web/1.log", False)
     with pytest.raises(PycrictlError, match=r'"web" has no earlier attempt'):
         container_log(client, ID, previous=True)
 

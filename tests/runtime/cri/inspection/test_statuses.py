@@ -28,8 +28,8 @@ def test_what_went_away_since_it_was_listed_is_left_out(
     fake: FakeServer, client: CriClient
 ) -> None:
     fake.prepare("ContainerStatus", whole, repeat=True)
-    found = list(statuses.read(client, "container", ["a", "gone", "b"], is_listed=True))
-    assert [each.status.id for each in found] == ["a", "b"]
+    answers = list(statuses.read(client, "container", ["a", "gone", "b"], is_listed=True))
+    assert [answer.status.id for answer in answers] == ["a", "b"]
 
 
 def test_addresses(fake: FakeServer, client: CriClient) -> None:
@@ -45,8 +45,8 @@ def test_addresses(fake: FakeServer, client: CriClient) -> None:
 
     fake.prepare("PodSandboxStatus", pod, repeat=True)
     pods = [cri_pb2.PodSandbox(id=name) for name in ("two", "host", "gone")]
-    found = statuses.pod_addresses(client, pods)
-    assert found == {"two": "10.0.0.5,fd00::5", "host": ""}
+    addresses = statuses.pod_addresses(client, pods)
+    assert addresses == {"two": "10.0.0.5,fd00::5", "host": ""}
 
 
 IMAGE = cri_pb2.Image(id="sha256:1", size=1)

@@ -149,8 +149,8 @@ def test_other_spellings_are_looked_up(
 ) -> None:
     images = [listed(1, "docker.io/library/busybox:latest"), listed(2, "x/free:1")]
     prepare(fake, container("busybox"))
-    found = images[0] if is_there else None
-    fake.prepare("ImageStatus", cri_pb2.ImageStatusResponse(image=found))
+    image = images[0] if is_there else None
+    fake.prepare("ImageStatus", cri_pb2.ImageStatusResponse(image=image))
     assert unused(fake, images) == expected
     assert fake.calls[-1].request.image.image == "busybox"
 

@@ -173,13 +173,13 @@ def test_no_such_pod(node: Lookup, word: str, error: str, hint: str | None) -> N
 
 
 def test_targets(fake: FakeServer, client: CriClient, node: Lookup) -> None:
-    found = targets(client, ["4000", "web/main", "nosuch", "prod/web/main", WHOLE_ID], "container")
-    assert found[:2] == [
+    refs = targets(client, ["4000", "web/main", "nosuch", "prod/web/main", WHOLE_ID], "container")
+    assert refs[:2] == [
         ObjectRef("4000", "4".ljust(64, "0")),
         ObjectRef("web/main", "2".ljust(64, "0"), "prod/web/main"),
     ]
-    assert isinstance(found[2].error, NotFound)
-    assert found[3:] == [ObjectRef(WHOLE_ID, WHOLE_ID)]  # prod/web/main repeats web/main
+    assert isinstance(refs[2].error, NotFound)
+    assert refs[3:] == [ObjectRef(WHOLE_ID, WHOLE_ID)]  # prod/web/main repeats web/main
     assert fake.methods().count("ListContainers") == 1
 
 

@@ -47,8 +47,8 @@ def test_containers_of_an_image_by_any_of_its_names(fake: FakeServer, client: Cr
         lambda request, context: image("x", ids[request.image.image]),
         repeat=True,
     )
-    found = list_containers(client, client, container_query(image="alias", name="a"))
-    assert [each.id for each in found] == ["ab", "a"]
+    containers = list_containers(client, client, container_query(image="alias", name="a"))
+    assert [container.id for container in containers] == ["ab", "a"]
     asked = [call.request.image.image for call in fake.calls if call.method == "ImageStatus"]
     assert asked[0] == "alias"
     assert sorted(asked[1:]) == ["i:1", "j:2"]

@@ -42,8 +42,10 @@ def tree(tmp_path: Path) -> Path:
     return folder
 
 
-def in_seconds(found: Listing) -> Listing:
-    return {name: (mode, int(str(time)) // NS, rest) for name, (mode, time, rest) in found.items()}
+def in_seconds(listing: Listing) -> Listing:
+    return {
+        name: (mode, int(str(time)) // NS, rest) for name, (mode, time, rest) in listing.items()
+    }
 
 
 @pytest.mark.parametrize(

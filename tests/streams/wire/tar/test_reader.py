@@ -64,10 +64,10 @@ def test_empty_pieces_and_an_empty_archive() -> None:
 def test_kinds() -> None:
     """Only links have a target, whatever that field of other headers contains."""
     archive = b"".join(member(kind=b"%c" % type_, link=b"target") for type_ in b"\x0001234567")
-    found = [entry for entry, _ in content_of(archive + END_OF_ARCHIVE)]
+    entries = [entry for entry, _ in content_of(archive + END_OF_ARCHIVE)]
     kinds = "FILE FILE HARDLINK SYMLINK CHARACTER BLOCK DIRECTORY FIFO FILE"
-    assert " ".join(entry.kind.name for entry in found) == kinds
-    assert [entry.link for entry in found] == [b"", b"", b"target", b"target", *[b""] * 5]
+    assert " ".join(entry.kind.name for entry in entries) == kinds
+    assert [entry.link for entry in entries] == [b"", b"", b"target", b"target", *[b""] * 5]
 
 
 D, F, L = EntryType.DIRECTORY, EntryType.FILE, EntryType.SYMLINK
