@@ -16,12 +16,11 @@ from pycrictl.base.threads import call_in_thread
 from pycrictl.base.units import escape, quote_path
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
-from pycrictl.pulls.archives import archive, with_skopeo
+from pycrictl.pulls.archives import archive
 from pycrictl.pulls.archives.loading import Load
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.runtime.containerd.daemon import settings_of
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
-from pycrictl.runtime.containerd.store import own_platform
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.lists import lookup
 from pycrictl.show.displays.outlet import Outlet
@@ -44,10 +43,7 @@ def save(
     platform: Annotated[
         str,
         typer.Option(
-            "--platform",
-            metavar="OS/ARCH[/VARIANT]|all",
-            help="Save the image for this platform (default: the node's).",
-            show_default=False,
+            "--platform", metavar="PLATFORM", help="OS/ARCH[/VARIANT] or all (default: the node's)."
         ),
     ] = "",
 ) -> None:
@@ -66,10 +62,9 @@ def save(
         chosen = [archive.find_image(client, image) for image in images]
         try:
             if client.is_crio():
-                with_skopeo.save(client, chosen, output, format_)
+                archive.save_by_skopeo(client, chosen, output, format_)
                 return
-            platform, is_docker = platform or own_platform(), format_ == "docker"
-            containerd = _containerd(client)
+            containerd, is_docker = _containerd(client), format_ == "docker"
             pieces = archive.saved(containerd, chosen, platform=platform, is_docker=is_docker)
             stdout = nullcontext(app.env.stdout.buffer)
             with stdout if output == "-" else replacing(output) as file:
@@ -107,7 +102,7 @@ def load(
         raise UsageError("no archive on stdin", hint="name a file with -i")
     with app.open_client("image") as client:
         if client.is_crio():
-            names = [with_skopeo.load(client, input_, name)]
+            names = [archive.load_by_skopeo(client, input_, name)]
         else:
             containerd = _containerd(client)
             snapshotter = settings_of(containerd).snapshotter if unpack else ""
@@ -150,7 +145,7 @@ def tag(
     with app.open_client("image") as client:
         known = archive.find_image(client, image)
         if client.is_crio():
-            with_skopeo.tag(client, known, name)
+            archive.tag_by_skopeo(client, known, name)
         else:
             containerd = _containerd(client)
             containerd.name_image(name, archive.find_target(containerd, known))

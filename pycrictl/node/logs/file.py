@@ -22,9 +22,6 @@ BLOCK_BYTES: Final = 64 << 10
 _HEAD_BYTES: Final = 256
 """Enough to tell the files of a log apart, as lines begin with a time in nanoseconds."""
 
-_ROTATED: Final = re.compile(r"[.][0-9]{8}-[0-9]{6}")
-"""What the kubelet appends to the name of a rotated log: the time, ``.20261128-101112``."""
-
 
 class LogFile:
     """An open log file, which stays open when another file takes its path.
@@ -181,18 +178,14 @@ def _opened(path: str) -> io.FileIO:
 
 def rotated(path: str) -> list[str]:
     """Return the paths of the rotated files of a log, the oldest first, without ``.gz``."""
-    log = Path(os.path.realpath(path))
-    with suppress(OSError):
-        names = {entry.name.removesuffix(".gz") for entry in log.parent.iterdir()}
-        return [
-            str(log.with_name(name))
-            for name in sorted(names)
-            if name.startswith(log.name) and _ROTATED.fullmatch(name, len(log.name))
-        ]
-    return []
+    log = os.path.realpath(path)
+    # The kubelet appends the time to the name: 0.log.20261128-101112
+    pattern = re.compile(rf"({re.escape(log)}[.][0-9]{{8}}-[0-9]{{6}})(?:[.]gz)?")
+    matches = (pattern.fullmatch(str(file)) for file in Path(log).parent.glob("*"))
+    return sorted({match[1] for match in matches if match})
 
 
-def open_rotated(path: str, *, since_ns: int, warn: Callable[[str], None]) -> LogFile | None:
+def open_rotated(path: str, since_ns: int, warn: Callable[[str], None]) -> LogFile | None:
     """Open a rotated file; None if it cannot be, or was last written before ``since_ns``.
 
     A compressed one is unpacked to a temporary file, as far as it is not damaged. While it is being

@@ -124,6 +124,7 @@ class LogReader:
         self._decoder = selection.decoder()
         self._warn = warn
         self._patience_s = patience_s
+        self._earliest_ns = (selection.since_ns or 0) - _CLOCK_STEP_NS
         self._has_warned = False
         self.is_unfinished = False
 
@@ -207,7 +208,7 @@ class LogReader:
             starts = line_starts(selection.only)
             return file.seek_tail(lines, starts, is_strict=selection.is_strict)
         if selection.since_ns is not None:
-            file.seek_time(selection.since_ns - _CLOCK_STEP_NS)
+            file.seek_time(self._earliest_ns)
         return None
 
     def _earlier(
@@ -225,21 +226,18 @@ class LogReader:
             if lacking == 0:
                 break
             needed.append((path, lacking))
-            if lacking is not None and (file := self._open(path, lambda _: None)):
+            if lacking is not None and (
+                file := open_rotated(path, self._earliest_ns, lambda _: None)
+            ):
                 with file:
                     lacking = self._seek(file, lacking)
         for path, lines in reversed(needed):
-            if file := self._open(path, self._warn):
+            if file := open_rotated(path, self._earliest_ns, self._warn):
                 with file:
                     if but is None or not file.is_same(but):
                         self._seek(file, lines)
                         yield from self._rest(file)
                         yield from self._end()
-
-    def _open(self, path: str, warn: Callable[[str], None]) -> LogFile | None:
-        since_ns = self._selection.since_ns
-        earliest_ns = 0 if since_ns is None else since_ns - _CLOCK_STEP_NS
-        return open_rotated(path, since_ns=earliest_ns, warn=warn)
 
     def _rest(self, file: LogFile) -> Iterator[Chunk]:
         for block in file.blocks():

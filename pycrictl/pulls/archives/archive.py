@@ -8,6 +8,9 @@ images always give the same bytes.
 Nothing is ever written under the name of a file. Still, names and links that could lead out of an
 archive are refused: no tool that writes image archives makes them.
 
+CRI-O has no API for archives, and its storage is that of a library in Go: skopeo reads and writes
+it. Without skopeo, the error names the command that would do the same.
+
 Sources: OCI image specification (image layout, index, manifest), Docker's ``manifest.json``, and
 the annotation by which Docker and containerd name images.
 """
@@ -16,13 +19,17 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import subprocess
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple, TypeAlias
 
-from pycrictl.base.errors import ArchiveError, NotFound, RemoteProtocolError, reason_of
+from pycrictl.base import errors
+from pycrictl.base.errors import ArchiveError, PycrictlError, RemoteProtocolError, reason_of
 from pycrictl.base.foreign import mapping, mappings, parsed, text, texts
+from pycrictl.base.replacing import replacing
 from pycrictl.base.units import quote
 from pycrictl.copy.archive.archives import decompressed
 from pycrictl.pulls.reference import canonical, flaw, parse
@@ -41,6 +48,9 @@ CONFIG: Final = "application/vnd.oci.image.config.v1+json"
 LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
 ALL_PLATFORMS: Final = "all"
 
+Image: TypeAlias = tuple[str, ...]
+"""The names of an image that are meant and, at the end, its ID."""
+
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _NAME: Final = "io.containerd.image.name"
 _REF_NAME: Final = "org.opencontainers.image.ref.name"
@@ -52,24 +62,18 @@ _PIECE_BYTES: Final = 256 * 1024
 
 
 class Member(NamedTuple):
-    """A regular file of an archive.
+    """A regular file of an archive."""
 
-    Attributes:
-        name: relative, with ``/``, without ``.`` and ``..``.
-        pieces: the content; it can be read until the next member is asked for.
-    """
-
-    name: str
+    name: str  # relative, with "/", without "." and ".."
     size_bytes: int
-    pieces: Iterator[bytes | memoryview]
+    pieces: Iterator[bytes | memoryview]  # can be read until the next member is asked for
 
 
 @contextmanager
 def opened(path: str) -> Iterator[Iterator[Member]]:
     """Open the archive in a file or folder, or on standard input if the path is ``-``.
 
-    Raises:
-        ArchiveError: it cannot be read.
+    ``ArchiveError`` says why it cannot be read.
     """
     try:
         if os.path.isdir(path):
@@ -153,28 +157,20 @@ def checked_name(name: str) -> str:
 # Writing
 
 
-class Image(NamedTuple):
-    """An image on the node, by all its names and its ID; ``names`` are those that were meant."""
-
-    known: tuple[str, ...]
-    names: tuple[str, ...]
-
-
 def find_image(client: CriClient, word: str) -> Image:
     """Return the image with this name or ID; an ID or a digest means all its tags."""
     image = lookup.image(client, word, f"looking for image {quote(word)}")
     if image is None or not image.id:
-        raise NotFound(f"no such image {quote(word)}", hint=lookup.IMAGES_HINT)
+        raise errors.NotFound(f"no such image {quote(word)}", hint=lookup.IMAGES_HINT)
     tags, name = tuple(image.repo_tags), canonical(word)
-    return Image((*tags, *image.repo_digests, image.id), (name,) if name in tags else tags)
+    return (*((name,) if name in tags else tags), image.id)
 
 
 def find_target(client: ContainerdClient, image: Image) -> store.Descriptor:
     """Return the manifest or index of an image; raise ``NotFound`` if containerd has no record."""
-    for record in client.images(*(f"name=={name}" for name in (*image.names, *image.known))):
-        target = record.target
-        return store.Descriptor(target.digest, target.size, target.media_type)
-    raise NotFound("containerd has no record of the image")
+    for record in client.images(f"name=={image[0]}"):
+        return store.Descriptor(record.target.digest, record.target.size, record.target.media_type)
+    raise errors.NotFound(f"containerd has no record of the image {quote(image[0])}")
 
 
 def saved(
@@ -182,12 +178,8 @@ def saved(
 ) -> Iterator[bytes | memoryview]:
     """Return an archive of images piece by piece, once all that it needs has been seen here.
 
-    Args:
-        platform: ``OS/ARCHITECTURE[/VARIANT]`` to save from an index, or ``ALL_PLATFORMS``.
-
-    Raises:
-        NotFound: containerd has no such image.
-        ArchiveError: something that the archive needs is not on the node.
+    ``platform`` is what to save from an index: ``OS/ARCHITECTURE[/VARIANT]``, ``ALL_PLATFORMS``, or
+    the node's own if it is empty. ``ArchiveError`` says what is not on the node.
     """
     documents: dict[str, bytes] = {}
     layers: dict[str, Member] = {}
@@ -197,10 +189,9 @@ def saved(
     def read_document(blob: store.Descriptor) -> store.Document | None:
         data = client.read(blob.digest, size_bytes=store.DOCUMENT_LIMIT_BYTES)
         if data is None:
-            raise ArchiveError(
-                f"the image's content for {blob.platform or blob.digest} is not on this node",
-                hint="a pull fetches only what the node needs",
-            )
+            what = f"the image's content for {blob.platform or blob.digest}"
+            hint = "a pull fetches only what the node needs"
+            raise ArchiveError(f"{what} is not on this node", hint=hint)
         documents[path_of(blob.digest)] = data
         return store.parse_document(data)
 
@@ -211,41 +202,49 @@ def saved(
             manifests = document.manifests
             if platform != ALL_PLATFORMS:
                 del documents[path_of(target.digest)]
-                chosen = document.manifest_for(platform)
+                chosen = document.manifest_for(platform or store.own_platform())
                 if chosen is None:
-                    message = f"{quote(image.known[0])} is not made for {platform}"
-                    known = ", ".join(blob.platform for blob in document.manifests)
-                    raise ArchiveError(message, hint=f"only for {known}")
+                    raise _not_made(image, platform, *(blob.platform for blob in manifests))
                 target, manifests = chosen, (chosen,)
-        for name in image.names or ("",):
+        for name in image[:-1] or ("",):
             named = {_NAME: name, _REF_NAME: parse(name).tag} if name else {}
             index.append({**_entry(target), "annotations": named})
         for blob in manifests:
             if not isinstance(manifest := read_document(blob), store.Manifest):
                 raise ArchiveError(f"{blob.digest} is not the manifest of an image")
-            read_document(manifest.config._replace(platform=blob.platform))
+            config = read_document(manifest.config._replace(platform=blob.platform))
+            built = config.platform if isinstance(config, store.ImageConfig) else ""
+            is_other = not (blob.platform or store.runs_on(built, platform))
+            if is_other and platform not in ("", ALL_PLATFORMS):
+                raise _not_made(image, platform, built)
             infos = client.infos(layer.digest for layer in manifest.layers)
             if count := sum(layer.digest not in infos for layer in manifest.layers):
-                raise ArchiveError(
-                    f"{count} of {len(manifest.layers)} layers of {quote(image.known[0])} are not"
-                    " in containerd's store",
-                    hint="with discard_unpacked_layers, containerd removes layers after unpacking",
+                what = f"{count} of {len(manifest.layers)} layers of {quote(image[0])}"
+                hint = (
+                    "with discard_unpacked_layers, containerd removes layers after unpacking them"
                 )
+                raise ArchiveError(f"{what} are not in containerd's store", hint=hint)
             for digest, size_bytes, *_ in manifest.layers:
                 pieces = client.pieces(digest, size_bytes)
                 layers[digest] = Member(path_of(digest), size_bytes, pieces)
             names = [path_of(layer.digest) for layer in manifest.layers]
-            config = path_of(manifest.config.digest)
-            docker_list.append({"Config": config, "RepoTags": image.names, "Layers": names})
+            path = path_of(manifest.config.digest)
+            docker_list.append({"Config": path, "RepoTags": image[:-1], "Layers": names})
     lists = {}
     if not is_docker:
         lists["index.json"] = _json({"schemaVersion": 2, "mediaType": _INDEX, "manifests": index})
         lists["oci-layout"] = b'{"imageLayoutVersion":"1.0.0"}'
     if platform != ALL_PLATFORMS:  # Docker's list knows no platforms
         lists["manifest.json"] = _json(docker_list)
-    documents = {**lists, **documents}
-    members = [Member(name, len(data), iter((data,))) for name, data in documents.items()]
-    return _tar([*members, *layers.values()])
+    files = {**lists, **documents}.items()
+    return _tar(
+        [*(Member(name, len(data), iter((data,))) for name, data in files), *layers.values()]
+    )
+
+
+def _not_made(image: Image, platform: str, *known: str) -> ArchiveError:
+    message = f"{quote(image[0])} is not made for {platform or 'this node'}"
+    return ArchiveError(message, hint=f"only for {', '.join(known)}")
 
 
 def _tar(members: Iterable[Member]) -> Iterator[bytes | memoryview]:
@@ -276,3 +275,66 @@ def _entry(blob: store.Descriptor) -> dict[str, Any]:
 
 def _json(document: Any) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
+
+
+# CRI-O
+
+
+def save_by_skopeo(client: CriClient, images: Sequence[Image], path: str, form: str) -> None:
+    """Write one image to a new file; ``form`` is ``oci`` or ``docker``."""
+    _require(path, len(images))
+    *names, image_id = images[0]
+    name = names[0] if names else ""
+    with replacing(path) as file:  # skopeo takes an empty file for none
+        _copy(f"{_storage(client)}@{image_id}", f"{form}-archive:{file.name}:{name}")
+
+
+def load_by_skopeo(client: CriClient, path: str, name: str) -> str:
+    """Load the image of an archive and return its name; ``name`` is for one without."""
+    _require(path, 1)
+    lists = {}
+    with opened(path) as members:
+        for member in members:
+            if member.name in LISTS and member.size_bytes <= store.DOCUMENT_LIMIT_BYTES:
+                lists[member.name] = b"".join(member.pieces)
+    names = [known for image, _ in images_in(lists) for known in image] or [name]
+    _require(path, len([*filter(None, names)]))
+    form = "oci-archive" if "index.json" in lists else "docker-archive"
+    source = f"{'oci' if os.path.isdir(path) else form}:{Path(path).absolute()}"
+    _copy(source, _storage(client) + (target := checked_name(names[0])))
+    return target
+
+
+def tag_by_skopeo(client: CriClient, image: Image, name: str) -> None:
+    storage = _storage(client)
+    _copy(f"{storage}@{image[-1]}", storage + name)
+
+
+def _require(path: str, count: int) -> None:
+    if count != 1 or path == "-":
+        message = "on CRI-O, only one image with one name can be saved or loaded at a time"
+        raise errors.Unimplemented(
+            message, hint="name a file with -o or -i, and an image with --name"
+        )
+
+
+def _storage(client: CriClient) -> str:
+    """Return the beginning of the names of a CRI-O's images, in skopeo's words."""
+    folder = lookup.image_folder(client)
+    if folder is None or not folder.name.endswith("-images"):
+        return "containers-storage:"
+    return f"containers-storage:[{folder.name.removesuffix('-images')}@{folder.parent}]"
+
+
+def _copy(source: str, target: str) -> None:
+    words = ["skopeo", "copy", "--quiet", source, target]
+    try:
+        done = subprocess.run(words, check=False, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    except FileNotFoundError:
+        message = "CRI-O needs skopeo for this, which is not installed here"
+        raise errors.Unimplemented(
+            message, hint=f"once it is installed: {shlex.join(words)}"
+        ) from None
+    if done.returncode:
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise PycrictlError(f"skopeo failed: {lines[-1] if lines else done.returncode}")

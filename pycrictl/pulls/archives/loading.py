@@ -16,14 +16,14 @@ import hashlib
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
-from pycrictl._proto.containerd import content_pb2
+from pycrictl._proto.containerd.content_pb2 import COMMIT, WRITE, WriteContentRequest
 from pycrictl.base import errors
 from pycrictl.base.errors import ArchiveError, PycrictlError
 from pycrictl.base.foreign import text, texts
@@ -31,62 +31,36 @@ from pycrictl.base.units import format_bytes, quote
 from pycrictl.pulls.archives import archive
 from pycrictl.pulls.archives.archive import Member
 from pycrictl.pulls.state import LayerState, Phase, PullState
-from pycrictl.runtime.containerd import store
-from pycrictl.runtime.containerd.grpc_client import (
-    LOAD_LABEL,
-    ContainerdClient,
-    Documents,
-    as_message,
-    is_abandoned,
-)
+from pycrictl.runtime.containerd import grpc_client, store
+from pycrictl.runtime.containerd.grpc_client import ContainerdClient, as_message
 from pycrictl.runtime.containerd.store import DOCUMENT_LIMIT_BYTES, Descriptor, Index, Manifest
 
-_FILES_LIMIT: Final = 20_000
-"""A hundred images with as many layers as overlayfs can mount have fewer."""
-
-_DEPTH_LIMIT: Final = 3
-"""An index of indexes of manifests; nothing known nests them deeper."""
-
-_INTERRUPTIONS: Final = (
-    errors.Cancelled,
-    errors.ConnectError,
-    errors.DeadlineExceeded,
-    errors.Unavailable,
-)
+_INTERRUPTIONS: Final = (errors.Cancelled, errors.DeadlineExceeded, errors.Unavailable)
 _COMPRESSED: Final = {b"\x1f\x8b": "+gzip", b"\x28\xb5": "+zstd"}
 """Suffixes of a layer's media type, by the first bytes of the layer."""
 
 
 @dataclass(eq=False)
 class Load:
-    """Loads the images of one archive.
-
-    Attributes:
-        title: names the load to those who watch it.
-        snapshotter: where to unpack the images; if empty, that is left to containerd.
-        folder: where images are stored, to check the space there; None if unknown.
-    """
+    """Loads the images of one archive."""
 
     client: ContainerdClient
-    title: str
-    snapshotter: str
-    folder: Path | None
+    title: str  # names the load to those who watch it
+    snapshotter: str  # unpacks the images; empty if that is left to containerd
+    folder: Path | None  # where images are stored, to check the space there; None if unknown
     _lists: dict[str, bytes] = field(default_factory=dict, init=False)
     _blobs: dict[str, Descriptor] = field(default_factory=dict, init=False)
     _layers: dict[str, LayerState] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._documents = Documents(self.client)
+        self._documents = grpc_client.Documents(self.client)
         self._began_s = time.time()
 
     def run(self, members: Iterable[Member], *, name: str = "") -> list[str]:
         """Load all images of an archive; return their canonical names.
 
-        Args:
-            name: names the only image without a name.
-
-        Raises:
-            ArchiveError: something in the archive is missing, invalid, or not what it claims to be.
+        ``name`` is that of the only image without a name. ``ArchiveError`` says what in the archive
+        is missing, invalid, or not what it claims to be.
         """
         try:
             for member in members:
@@ -95,8 +69,8 @@ class Load:
             for image, target in images.items():
                 # Parts for other platforms may be missing, since pulls leave them out.
                 if not self._is_complete(target):
-                    what = f"{quote(image)} is not complete for {store.own_platform()}"
-                    raise ArchiveError(f"{what}: blobs are missing")
+                    own = store.own_platform()
+                    raise ArchiveError(f"{quote(image)} is not complete for {own}")
         except PycrictlError as exc:
             # A bare StreamError means that the archive ends too early, others that it is wrong.
             if not isinstance(exc, _INTERRUPTIONS) and type(exc) is not errors.StreamError:
@@ -105,8 +79,8 @@ class Load:
         for image, target in images.items():
             self.client.name_image(image, target)
         for lease in self.client.leases():
-            is_remains = is_abandoned(lease.id) and lease.labels[LOAD_LABEL] == self.title
-            if lease.id == self._lease or is_remains:
+            is_same_load = lease.labels[grpc_client.LOAD_LABEL] == self.title
+            if is_same_load and (lease.id == self._lease or grpc_client.is_abandoned(lease.id)):
                 self.client.delete_lease(lease.id)
         return list(images)
 
@@ -132,8 +106,6 @@ class Load:
 
     def _receive(self, member: Member) -> None:
         name = member.name
-        if len(self._blobs) >= _FILES_LIMIT:
-            raise ArchiveError(f"the archive has more than {_FILES_LIMIT} files")
         if name in self._blobs or name in self._lists:
             raise ArchiveError(f"{quote(name)} is in the archive twice")
         if name not in archive.LISTS:
@@ -155,10 +127,8 @@ class Load:
             self._show(name, size_bytes, phase, size_bytes)
         else:
             self._layers.pop(name, None)  # it is no layer
-        children: Sequence[Descriptor] = ()
-        if isinstance(document, Index):
-            children = document.manifests
-        elif isinstance(document, Manifest):
+        children = document.manifests if isinstance(document, Index) else ()
+        if isinstance(document, Manifest):
             children = (document.config, *document.layers)
             for layer in document.layers:  # shown before they arrive, also to watchers
                 waiting = LayerState(name=layer.digest, total=layer.size_bytes)
@@ -169,24 +139,22 @@ class Load:
 
     def _write(self, member: Member, name: str) -> str:
         """Write a blob, and return its digest."""
-        size_bytes, digest = member.size_bytes, name if store.is_digest(name) else ""
+        total, digest = member.size_bytes, name if store.is_digest(name) else ""
         with suppress(OSError):  # seen from a container, it is elsewhere
-            if self.folder and size_bytes > (free_bytes := shutil.disk_usage(self.folder).free):
-                sizes = format_bytes(size_bytes), format_bytes(free_bytes)
+            if self.folder and total > (free_bytes := shutil.disk_usage(self.folder).free):
+                sizes = format_bytes(total), format_bytes(free_bytes)
                 raise ArchiveError(f"{quote(name)} has {sizes[0]}, but only {sizes[1]} are free")
-        request = partial(
-            content_pb2.WriteContentRequest, ref=f"layer-{name}", total=size_bytes, expected=digest
-        )
+        request = partial(WriteContentRequest, ref=f"layer-{name}", total=total, expected=digest)
         failures: list[Exception] = []
 
-        def requests(offset: int) -> Iterator[content_pb2.WriteContentRequest]:
+        def requests(offset: int) -> Iterator[WriteContentRequest]:
             end = 0
             try:
                 for piece in member.pieces:
                     data, end = bytes(piece[max(offset - end, 0) :]), end + len(piece)
                     if data:
-                        yield request(action=content_pb2.WRITE, offset=end - len(data), data=data)
-                yield request(action=content_pb2.COMMIT, offset=end)
+                        yield request(action=WRITE, offset=end - len(data), data=data)
+                yield request(action=COMMIT, offset=end)
             except Exception as exc:  # gRPC, which reads in another thread, would hide it
                 failures.append(exc)
 
@@ -194,17 +162,17 @@ class Load:
             offset = self._begin(request())
             for answer in self.client.write(requests(offset), lease=self._lease):
                 digest = answer.digest
-                self._show(name, size_bytes, Phase.DOWNLOADING, answer.offset)
+                self._show(name, total, Phase.DOWNLOADING, answer.offset)
         except errors.FailedPrecondition as exc:
             raise ArchiveError(f"{quote(name)} is damaged: its digest does not match") from exc
         except errors.AlreadyExists:
             # It had no name, or somebody else has written it meanwhile.
-            self._holds(digest, size_bytes)
+            self._holds(digest, total)
         if failures:
             raise failures[0]
         return digest
 
-    def _begin(self, status: content_pb2.WriteContentRequest) -> int:
+    def _begin(self, status: WriteContentRequest) -> int:
         """Return where an ingest goes on, once nobody else writes it, such as a pull."""
         while True:
             try:
@@ -215,8 +183,7 @@ class Load:
                 time.sleep(0.2)
             else:
                 # Without a digest, it may be what is left of another file.
-                is_same = bool(status.expected) and answer.offset <= status.total
-                return answer.offset if is_same else 0
+                return answer.offset if status.expected and answer.offset <= status.total else 0
 
     def _holds(self, digest: str, size_bytes: int) -> bool:
         """Return whether a blob is present; the lease then keeps it."""
@@ -239,10 +206,8 @@ class Load:
             target = self._of_docker(entry) if "Config" in entry else store.descriptor(entry)
             if target is None:
                 raise ArchiveError("the archive names an image without its digest and size")
-            if not (names := names or [*filter(None, [name])]):
-                raise ArchiveError(
-                    "an image in the archive has no name", hint="name it with --name"
-                )
+            if not any(names := names or [name]):
+                raise ArchiveError("an archived image has no name", hint="name it with --name")
             for known in map(archive.checked_name, names):
                 if images.setdefault(known, target).digest != target.digest:
                     raise ArchiveError(f"two images in the archive are named {quote(known)}")
@@ -269,7 +234,7 @@ class Load:
 
     def _is_complete(self, target: Descriptor, depth: int = 0) -> bool:
         """Return whether all that this node needs of an image is here; unpack it if asked to."""
-        if depth >= _DEPTH_LIMIT:
+        if depth > 2:  # nothing known nests more than an index of indexes
             raise ArchiveError("the indexes of the archive are nested too deeply")
         if not self._holds(target.digest, target.size_bytes):
             return False

@@ -31,8 +31,6 @@ from pycrictl.base.units import escape, quote
 from pycrictl.node.kubelet import find_kubelet, read_document
 from pycrictl.pulls.reference import DEFAULT_HOST, Reference
 
-_SECRET_CHARS: Final = 1 << 20
-_DOCKER_HUB: Final = "https://index.docker.io/v1/"
 _KEYS: Final = ("username", "password", "identitytoken", "registrytoken", "auth")
 _log = logging.getLogger("pycrictl.registries")
 
@@ -90,24 +88,17 @@ def fitting(keys: Iterable[str], reference: Reference) -> str:
 
 @dataclass(eq=False)
 class Keyring:
-    """The credentials of files and of the kubelet, in the order of their use.
+    """The credentials of files and of the kubelet, in the order of their use."""
 
-    Attributes:
-        files: those that the user names; a folder means its ``config.json``.
-        warn: is told why the kubelet's cannot be used.
-        of_node: whether the kubelet's are used.
-    """
-
-    files: Sequence[str]
-    warn: Callable[[str], None]
-    of_node: bool = False
+    files: Sequence[str]  # those that the user names; a folder means its config.json
+    warn: Callable[[str], None]  # is told why the kubelet's cannot be used
+    of_node: bool = False  # whether the kubelet's are used
     _known: dict[str, Credentials | None] = field(default_factory=dict, init=False)
 
     def find(self, reference: Reference) -> Credentials | None:
         """Return the credentials for an image; each repository is looked up once.
 
-        Raises:
-            ConfigError: a file that the user named, or a helper that it names, is broken.
+        ``ConfigError`` says what is wrong with a file that the user named, or with its helper.
         """
         if reference.name not in self._known:
             self._known[reference.name] = next(filter(None, self._all(reference)), None)
@@ -128,60 +119,48 @@ class Keyring:
 def credentials_in(path: str, name: str, reference: Reference) -> Credentials | None:
     """Return the credentials for an image in a file, or of a helper that the file names.
 
-    Args:
-        path: the file, as this process sees it.
-        name: its name for people.
-
-    Raises:
-        ConfigError: the file, or a helper (docker/docker-credential-helpers), is broken.
+    ``path`` is where this process sees the file, ``name`` what people call it. ``ConfigError`` says
+    what is wrong with the file or the helper (docker/docker-credential-helpers).
     """
     try:
         document = mapping(parse(noderoot.read_named(path)))
     except (OSError, ValueError) as exc:
         raise ConfigError(f"cannot read {quote(name, 4096)}: {reason_of(exc)}") from None
-    helpers = mapping(document.get("credHelpers"))
+    credentials, helpers = None, mapping(document.get("credHelpers"))
     key = fitting(helpers, reference)
     if helper := text(helpers.get(key)) or text(document.get("credsStore")):
         program = f"docker-credential-{helper}"
-        server = key or (_DOCKER_HUB if reference.host == DEFAULT_HOST else reference.host)
-        answer = ask_program(f"the credential helper {quote(program)}", [program, "get"], server)
+        host = reference.host
+        server = key or ("https://index.docker.io/v1/" if host == DEFAULT_HOST else host)
+        what = f"the credential helper {quote(program)}"
+        answer = ask_program(what, [program, "get"], server, os.environ)
         entry = {"username": answer.get("Username"), "password": answer.get("Secret")}
         if entry["username"] == "<token>":
             entry = {"identitytoken": answer.get("Secret")}
-        auths = {reference.host: entry}
-        if credentials := _chosen(auths, f"{program} (of {name})", reference):
-            return credentials
-    return _chosen(mapping(document, "auths"), name, reference)
+        credentials = _chosen({host: entry}, f"{program} (of {name})", reference)
+    return credentials or _chosen(mapping(document, "auths"), name, reference)
 
 
 def _chosen(auths: Mapping[str, Any], origin: str, reference: Reference) -> Credentials | None:
     """Return the entry that fits an image, and log the place."""
     entry = mapping(auths.get(fitting(auths, reference)))
-    user, secret, identity, registry, auth = (text(entry.get(key), _SECRET_CHARS) for key in _KEYS)
+    user, secret, identity, registry, auth = (text(entry.get(key), 1 << 20) for key in _KEYS)
     credentials = _decoded(Credentials(user, secret, identity, registry, origin), auth)
-    where = f"none in {origin}" if credentials is None else origin
-    _log.debug("credentials for %s: %s", reference.name, where)
+    none = "" if credentials else "none in "
+    _log.debug("credentials for %s: %s%s", reference.name, none, origin)
     return credentials
 
 
 def ask_program(
-    what: str,
-    words: Sequence[str],
-    question: str,
-    environ: Mapping[str, str] | None = None,
-    *,
-    timeout_s: float = 60.0,
+    what: str, words: list[str], question: str, env: Mapping[str, str], *, timeout_s: float = 60.0
 ) -> dict[str, Any]:
     """Ask a program that knows credentials; return its JSON object, empty if it knows none.
 
-    The time limit is the kubelet's for its plugins.
-
-    Raises:
-        ConfigError: it cannot be run, is late, or fails.
+    The time limit is the kubelet's for its plugins. ``ConfigError`` says why there is no answer.
     """
     try:
         done = subprocess.run(
-            words, input=question.encode(), capture_output=True, timeout=timeout_s, env=environ
+            words, input=question.encode(), capture_output=True, timeout=timeout_s, env=env
         )
     except subprocess.TimeoutExpired:
         raise ConfigError(f"{what} did not answer within {timeout_s:g} s") from None
@@ -220,11 +199,8 @@ def _of_plugin(
 ) -> Credentials | None:
     """Ask a plugin, whose response may hold for other images too."""
     name = text(provider.get("name"))
-    question = {
-        "apiVersion": text(provider.get("apiVersion")),
-        "kind": "CredentialProviderRequest",
-        "image": reference.name,
-    }
+    version, kind = text(provider.get("apiVersion")), "CredentialProviderRequest"
+    question = {"apiVersion": version, "kind": kind, "image": reference.name}
     variables = mappings(provider.get("env"))
     own = {text(variable.get("name")): text(variable.get("value")) for variable in variables}
     words = [f"{folder}/{name}", *texts(provider.get("args"))]

@@ -57,9 +57,10 @@ class Index(NamedTuple):
 
 
 class ImageConfig(NamedTuple):
-    """The part of an image's config needed for unpacking: digests of the layers' tar streams."""
+    """The digests of the layers' tar streams in an image's config, and the image's platform."""
 
     diff_ids: tuple[str, ...]
+    platform: str = ""
 
 
 Document: TypeAlias = Manifest | Index | ImageConfig
@@ -96,9 +97,12 @@ def descriptor(entry: Mapping[str, Any]) -> Descriptor | None:
     # A bool is an int for Python, not for JSON.
     if not is_digest(digest) or type(size) is not int or not 0 <= size < 2**63:
         return None
-    its = mapping(entry, "platform")
-    platform = "/".join(text(its[key]) for key in _PLATFORM if key in its)
+    platform = _platform(mapping(entry, "platform"))
     return Descriptor(digest, size, text(entry.get("mediaType")), platform)
+
+
+def _platform(its: Mapping[str, Any]) -> str:
+    return "/".join(text(its[key]) for key in _PLATFORM if key in its)
 
 
 def own_platform() -> str:
@@ -134,7 +138,7 @@ def _config(document: dict[str, Any]) -> ImageConfig | None:
     diff_ids = _entries(mapping(document["rootfs"]).get("diff_ids"))
     if diff_ids is None or not all(map(is_digest, diff_ids)):
         return None
-    return ImageConfig(tuple(diff_ids))
+    return ImageConfig(tuple(diff_ids), _platform(document))
 
 
 def chain_ids(diff_ids: Sequence[str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pycrictl.runtime.containerd.store import own_platform
 from tests.pulls.archives.archives import (
     CONFIG,
     LAYER,
@@ -148,6 +149,15 @@ def test_docker_archives_of_other_writers(lab: Lab, crictl: Program) -> None:
     lab.clean()
 
 
+def test_an_image_of_another_platform(lab: Lab, crictl: Program, web: Image, folder: Path) -> None:
+    """It has no index; its config says what it is made for."""
+    out = folder / "web.tar"
+    for platform, status in (("linux/s390x", 1), (own_platform(), 0)):
+        done = crictl.run("save", lab.reference(web), "--platform", platform, "-o", out)
+        assert (done.status, out.exists()) == (status, not status)
+        assert status == 0 or "is not made for linux/s390x" in done.stderr
+
+
 def test_several_images_share_their_layers(
     lab: Lab, crictl: Program, web: Image, folder: Path
 ) -> None:
@@ -207,8 +217,10 @@ def test_an_image_of_several_platforms(lab: Lab, crictl: Program, folder: Path) 
 
 def test_a_name_for_an_image_without_one(lab: Lab, crictl: Program) -> None:
     refused = crictl.run("load", stdin=tar(layout(name="1.4")))  # a mere tag names no image
-    said = "pycrictl: an image in the archive has no name\nhint: name it with --name\n"
+    said = "pycrictl: an archived image has no name\nhint: name it with --name\n"
     assert refused.stderr == said
+    refused = crictl.run("load", "-i", "/etc")
+    assert refused.stderr == "pycrictl: no image is in the archive\n"
     done = crictl.run("load", "--name", "app", stdin=tar(layout(name="")))
     assert done.stdout == b"docker.io/library/app:latest\n"
     wait_until(lambda: loaded(lab, "docker.io/library/app:latest"))

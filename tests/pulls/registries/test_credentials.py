@@ -148,7 +148,7 @@ def test_a_helper_that_fails(tmp_path: Path, helper: str, name: str, said: str) 
 
 def test_a_program_that_does_not_answer() -> None:
     with pytest.raises(ConfigError, match="did not answer within"):
-        ask_program("the helper", ["sleep", "60"], "r.test", timeout_s=0.1)
+        ask_program("the helper", ["sleep", "60"], "r.test", {}, timeout_s=0.1)
 
 
 # CRI-O
