@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
@@ -60,53 +60,31 @@ class GivenUp(Cancelled):
 
 @dataclass(eq=False)
 class Copy:
-    """A copy from its request to its end.
+    """A copy from its request to its end. Its service alone sets ``state`` and ``slot``."""
 
-    Attributes:
-        container_id: distinguishes the container from its replacement.
-        path: in the container, absolute.
-        transfer: its archive and connections.
-        sandbox_id: the pod sandbox whose quota it counts for.
-        user: whoever copies, whose share of the slots it takes; None if that is not known.
-        name: unique among the copies of the node.
-        state, slot: set by the service alone.
-        error: why it ended; None as long as it has not, and if everything is in place.
-        summary: what it did.
-        expected_bytes: the size of its archive as far as that can be told in advance; else 0.
-        offset: how much of the archive has been delivered.
-        skipped, note: the first few entries that are left out, and what else the user should know;
-            ``summary`` has the number of all skipped ones at the end.
-        heard_s: when its client was last active, on the service's clock; infinite while a request
-            waits for it.
-        begun: set when the request that begins it can be answered.
-        over: set at its end.
-        task: follows it until all that it holds is released.
-        making, sending: its threads; None if there is none (yet).
-    """
-
-    container_id: str
-    path: bytes
-    transfer: Upload | Download
-    sandbox_id: str = ""
-    user: object = None
+    container_id: str  # Distinguishes the container from its replacement
+    path: bytes  # In the container, absolute
+    transfer: Upload | Download  # Its archive and connections
+    sandbox_id: str = ""  # The pod sandbox whose quota it counts for
+    user: object = None  # Whoever copies, whose share of the slots it takes; None if unknown
     rules: Rules = field(default_factory=Rules)
-    name: str = field(default_factory=lambda: os.urandom(16).hex())
+    name: str = field(default_factory=lambda: os.urandom(16).hex())  # Unique on the node
     state: State = field(init=False)
     slot: Slot = field(init=False)
-    error: PycrictlError | None = None
-    summary: Summary = field(default_factory=Summary)
-    expected_bytes: int = 0
-    offset: int = 0
-    skipped: list[Skipped] = field(default_factory=list)
-    skipped_count: int = 0
-    note: str = ""
+    error: PycrictlError | None = None  # Why it ended; None before, and if everything is in place
+    summary: Summary = field(default_factory=Summary)  # What it did
+    expected_bytes: int = 0  # The size of its archive as far as it is known in advance
+    offset: int = 0  # How much of the archive has been delivered
+    skipped: list[Skipped] = field(default_factory=list)  # The first entries that are left out
+    skipped_count: int = 0  # How many are left out in all
+    note: str = ""  # What else the user should know
     began_s: float = 0.0
-    heard_s: float = math.inf
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    heard_s: float = math.inf  # When its client was last active; infinite while a request waits
+    begun: asyncio.Event = field(default_factory=asyncio.Event)  # Its request can be answered
     over: asyncio.Event = field(default_factory=asyncio.Event)
-    task: asyncio.Task[None] | None = None
-    making: asyncio.Task[None] | None = None
-    sending: asyncio.Task[None] | None = None
+    task: asyncio.Task[None] | None = None  # Follows it until all that it holds is released
+    making: asyncio.Task[None] | None = None  # The thread that reads or writes the files
+    sending: asyncio.Task[None] | None = None  # The thread that sends the archive
 
     def __post_init__(self) -> None:
         self.state = State.WAITING if self.is_to else State.MEASURING
@@ -153,45 +131,24 @@ class Copy:
 C = TypeVar("C", bound=Copy)
 
 
+@dataclass(eq=False)
 class Copies(Generic[C]):
-    """The copies of a node.
+    """The copies of a node. ``clock`` is the loop's, monotonic, in seconds."""
 
-    Args:
-        connect: connects to the runtime; called in threads, twice for each copy.
-        folder: where archives of copies out of containers are spooled.
-        on_end: called with each copy that had begun and is over.
-        encode: returns the status by which a client learns of an error; called in threads.
-        lifetime_s: how long a copy is kept without any activity of its client.
-        keeps_ended: keep copies that are over for as long, so that clients can learn their outcome.
+    slots: Slots
+    connect: Callable[[], AbstractContextManager[CriClient]]  # To the runtime; used in threads
+    folder: str  # Where archives of copies out of containers are spooled
+    on_end: Callable[[C], object]  # Called with each copy that had begun and is over
+    encode: Callable[[PycrictlError], bytes] = encode_failure  # The status for a client
+    _: KW_ONLY
+    lifetime_s: float  # How long a copy is kept without any activity of its client
+    keeps_ended: bool = False  # As long as others, so that clients can learn their outcome
+    sweep_s: float = 5.0  # How often expired copies are looked for, if lifetime_s is long
+    current: dict[str, C] = field(init=False, default_factory=dict)  # Not yet forgotten, by name
 
-    Attributes:
-        current: the copies that are not yet forgotten, by name.
-        clock: monotonic, in seconds.
-        sweep_s: how often expired copies are looked for, if ``lifetime_s`` is long.
-    """
-
-    def __init__(
-        self,
-        slots: Slots,
-        connect: Callable[[], AbstractContextManager[CriClient]],
-        folder: str,
-        on_end: Callable[[C], object],
-        encode: Callable[[PycrictlError], bytes] = encode_failure,
-        *,
-        lifetime_s: float,
-        keeps_ended: bool = False,
-    ) -> None:
-        self.current: dict[str, C] = {}
-        self.slots = slots
-        self.lifetime_s = lifetime_s
-        self.connect = connect
-        self.folder = folder
-        self._on_end = on_end
-        self._encode = encode
+    def __post_init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.clock: Callable[[], float] = self.loop.time
-        self.sweep_s = 5.0
-        self._keeps_ended = keeps_ended
         self._tasks: list[asyncio.Task[None]] = []
 
     # What happens to copies
@@ -316,7 +273,7 @@ class Copies(Generic[C]):
             copy.error = None if copy.state is State.DONE else error
             copy.begun.set()
             copy.over.set()
-            self._on_end(copy)
+            self.on_end(copy)
 
     async def _follow(self, copy: C) -> None:
         """Follow a copy until its threads have ended and all that it holds is released."""
@@ -325,7 +282,7 @@ class Copies(Generic[C]):
         await copy.settled()
         self.slots.release(copy.slot)
         await in_thread(copy.transfer.close)  # this waits for writes to the disk
-        if not self._keeps_ended:
+        if not self.keeps_ended:
             self._forget(copy)
 
     def _forget(self, copy: C) -> None:
@@ -403,7 +360,7 @@ class Copies(Generic[C]):
         with suppress(RuntimeError):  # the loop is closed: the program ends
             self.loop.call_soon_threadsafe(happened)
         if error is not None:
-            return self._encode(error)
+            return self.encode(error)
         return b"" if copy.transfer.protocol.resumes else copy.success()
 
     def _admit(self, copy: C, size_bytes: int) -> None:

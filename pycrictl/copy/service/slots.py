@@ -59,7 +59,7 @@ class Slots:
         free_bytes: returns the free space of the disk; None if it is not reserved here.
 
     Attributes:
-        refused: number of refusals by ``copy_size``, ``copies_per_pod`` or ``copies``.
+        refused: number of refusals by ``copy_size``, ``copies_per_pod``, ``copies`` or ``disk``.
     """
 
     def __init__(
@@ -96,18 +96,16 @@ class Slots:
             of_user = of_pod if user is None else sum(other.user == user for other in self._taken)
             pod_name = f"pod {quote(short_id(pod))}"
             if 0 < self._copies_per_pod <= of_pod:
-                self.refused["copies_per_pod"] += 1
                 count = plural(of_pod, "copy", "copies")
-                raise _exhausted(
-                    f"{pod_name} has {count} under way, the quota ContainerCopiesPerPod;"
-                )
+                why = f"{pod_name} has {count} under way, the quota ContainerCopiesPerPod"
+                raise self._refusal("copies_per_pod", f"{why};")
             if of_user >= MAX_COPIES // 2:
-                self.refused["copies"] += 1
                 name = pod_name if user is None else "this user"
-                raise _exhausted(f"{name} has {of_user} copies under way, half of all;")
+                raise self._refusal(
+                    "copies", f"{name} has {of_user} copies under way, half of all;"
+                )
             if len(self._taken) >= MAX_COPIES:
-                self.refused["copies"] += 1
-                raise _exhausted(f"{MAX_COPIES} copies are under way;")
+                raise self._refusal("copies", f"{MAX_COPIES} copies are under way;")
             slot = Slot(pod, user)
             self._taken.add(slot)
             return slot
@@ -131,21 +129,29 @@ class Slots:
 
     def _require_size(self, size_bytes: int) -> None:
         if 0 < self._size_limit_bytes < size_bytes:
-            self.refused["copy_size"] += 1
-            raise _exhausted(
+            raise self._refusal(
+                "copy_size",
                 f"the copy has more than {self._size_limit_bytes} bytes"
                 f" ({format_bytes(self._size_limit_bytes)}),"
-                " the quota ContainerCopySizeLimit; copy less, or"
+                " the quota ContainerCopySizeLimit; copy less, or",
             )
 
     def _require_space(self, whole_bytes: int, growth_bytes: int) -> None:
         if 0 < self._disk_limit_bytes < whole_bytes:
-            raise _exhausted(
+            raise self._refusal(
+                "disk",
                 f"the copies on this node would take {format_bytes(whole_bytes)} of its disk, and"
-                f" may take {format_bytes(self._disk_limit_bytes)};"
+                f" may take {format_bytes(self._disk_limit_bytes)};",
             )
         if self._free_bytes is not None and self._free_bytes() < growth_bytes + RESERVE_BYTES:
-            raise _exhausted("there is not enough space for the copy on the node's disk;")
+            raise self._refusal(
+                "disk", "there is not enough space for the copy on the node's disk;"
+            )
+
+    def _refusal(self, limit: str, reason: str) -> Exhausted:
+        self.refused[limit] += 1
+        message = f"{reason} try again later"
+        return Exhausted(message, code="ResourceExhausted", details=message)
 
 
 def check_folder(folder: str) -> None:
@@ -161,8 +167,3 @@ def check_folder(folder: str) -> None:
 def free_bytes(folder: str) -> int:
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize
-
-
-def _exhausted(reason: str) -> Exhausted:
-    message = f"{reason} try again later"
-    return Exhausted(message, code="ResourceExhausted", details=message)

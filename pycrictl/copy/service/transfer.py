@@ -47,25 +47,15 @@ REST_S: Final = 10.0
 
 
 class Transfer:
-    """An archive and its successive connections. Any thread may call the methods.
+    """An archive and its successive connections. Any thread may call the methods."""
 
-    Attributes:
-        protocol: this end's protocol of the connections.
-        size_bytes, crc32: of the archive: as announced, or of what has been made of it.
-        admit: called with the new size before the archive grows; may raise an error.
-        on_progress: called with the number of archive bytes delivered so far.
-        heartbeat_s: the heartbeat interval of resumable copies: clients give up after three times
-            as long.
-    """
-
-    heartbeat_s = 10.0
+    heartbeat_s = 10.0  # Of resumable copies: clients give up after three times as long
 
     def __init__(self, protocol: CopyProtocol, size_bytes: int = 0, crc32: int = 0) -> None:
-        self.protocol = protocol
-        self.size_bytes = size_bytes
-        self.crc32 = crc32
-        self.admit: Callable[[int], None] = ignore
-        self.on_progress: Callable[[int], None] = ignore
+        self.protocol = protocol  # This end's protocol of the connections
+        self.size_bytes, self.crc32 = size_bytes, crc32  # As announced, or made so far
+        self.admit: Callable[[int], None] = ignore  # Gets a new size first; may raise an error
+        self.on_progress: Callable[[int], None] = ignore  # Gets the number of bytes delivered
         self._changed = threading.Condition()
         self._link: Link | None = None
         self._error: PycrictlError | None = None

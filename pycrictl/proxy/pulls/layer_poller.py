@@ -52,26 +52,16 @@ class _RuntimeWatch:
 
 @dataclass(eq=False)
 class LayerPoller:
-    """Polls a runtime while anybody watches.
+    """Polls a runtime while anybody watches."""
 
-    Attributes:
-        path: the runtime's socket.
-        on_poll: called after each poll.
-        interval_s, retry_s: the pause after a poll, and after one that failed.
-        linger_s: how long polling continues without watchers, so that repeated short watches get a
-            rate.
-        others_s: how long after its end a pull that did not pass through the proxy is reported.
-        timeout_s: how long a call, and a first poll, may take.
-    """
-
-    path: str
+    path: str  # The runtime's socket
     log: Log
-    on_poll: Callable[[], None]
-    interval_s: float = 0.3
-    retry_s: float = 2.0
-    linger_s: float = 5.0
-    others_s: float = 3.0
-    timeout_s: float = 2.0
+    on_poll: Callable[[], None]  # Called after each poll
+    interval_s: float = 0.3  # The pause after a poll
+    retry_s: float = 2.0  # The pause after one that failed
+    linger_s: float = 5.0  # How long it polls without watchers: repeated short watches get a rate
+    others_s: float = 3.0  # How long a pull by others than the proxy is reported after its end
+    timeout_s: float = 2.0  # How long a call, and a first poll, may take
 
     def __post_init__(self) -> None:
         self._pulls: dict[int, Expected] = {}

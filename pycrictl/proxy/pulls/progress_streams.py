@@ -52,21 +52,15 @@ class Notifier(Changes):
 
 @dataclass(eq=False)
 class PullProgress:
-    """The call, and the streams behind its URLs.
-
-    Attributes:
-        pace_s: the shortest time between two batches of reports.
-        settle_s: the minimum time that a new stream stays open, since the pod's next pull may be
-            about to begin.
-    """
+    """The call, and the streams behind its URLs."""
 
     lookup: RuntimeLookup
     queue: PullQueue
     layers: LayerPoller
     notifier: Notifier
     tokens: Tokens
-    pace_s: float = 0.2
-    settle_s: float = ATTEMPT_GAP_S
+    pace_s: float = 0.2  # The shortest time between two batches of reports
+    settle_s: float = ATTEMPT_GAP_S  # A new stream stays open: a next pull may be about to begin
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -161,19 +155,14 @@ class Reporter:
         call = next(
             (candidate for candidate in calls if candidate.pull.started is not None), calls[0]
         )
-        state, error = call.state, call.error
-        if state in (CallState.FAILED, CallState.LEFT):
-            if now - call.ended >= ATTEMPT_GAP_S:
-                state, error = CallState.FAILED, error or ABANDONED
-            else:  # another attempt may follow
-                state = CallState.WAITING if call.pull.started is None else CallState.RUNNING
+        state = call.state_at(now)
         seen = PullState() if state is CallState.WAITING else self.seen(call.pull.reference)
         started = call.pull.started
         pull = PullState(
             image=call.name,
             digest=seen.digest,
             pods=pods,
-            error=error if state is CallState.FAILED else "",
+            error=call.error or ABANDONED if state is CallState.FAILED else "",
             began_s=0.0 if started is None else started + self.wall_offset_s,
         )
         if not seen.has_layers:

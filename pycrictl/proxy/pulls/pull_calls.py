@@ -168,6 +168,14 @@ class PullCall:
             return self.end
         return CallState.WAITING if self.pull.started is None else CallState.RUNNING
 
+    def state_at(self, now: float) -> CallState:
+        """Return the state to report: a failure counts once no other attempt can follow."""
+        if self.state not in (CallState.FAILED, CallState.LEFT):
+            return self.state
+        if now - self.ended >= ATTEMPT_GAP_S:
+            return CallState.FAILED
+        return CallState.WAITING if self.pull.started is None else CallState.RUNNING
+
 
 class Book:
     def __init__(self) -> None:

@@ -28,6 +28,7 @@ import itertools
 import math
 from bisect import insort
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pycrictl.base.units import format_duration, plural
@@ -50,39 +51,22 @@ if TYPE_CHECKING:
 _RECENT: Final = 50
 
 
+@dataclass(eq=False)
 class PullQueue:
-    """The queue. Not thread-safe; ``now`` is in seconds and must never decrease.
+    """The queue. Not thread-safe; ``now`` is in seconds and must never decrease."""
 
-    Args:
-        limit: the maximum number of images pulled at once, 0 for no limit.
-        emit: gets the events of the calls.
-        on_retry: called with a pull for which ``retry`` is to be called at its ``next_try``.
+    limit: int  # The maximum number of images pulled at once, 0 for no limit
+    policy: Policy = Policy.WAIT
+    retry_interval_s: float = 10.0
+    retries: int = 3
+    emit: Emit = lambda event: None  # Gets the events of the calls
+    on_retry: Callable[[QueuedPull], object] = lambda pull: None  # Calls retry at its next_try
+    taken: int = field(init=False, default=0)  # The number of slots in use
+    refused: int = field(init=False, default=0)  # How many calls got none in time
+    is_held: bool = field(init=False, default=False)
 
-    Attributes:
-        taken: the number of slots in use.
-        refused: how many calls got none in time.
-    """
-
-    def __init__(
-        self,
-        limit: int,
-        policy: Policy = Policy.WAIT,
-        *,
-        retry_interval_s: float = 10.0,
-        retries: int = 3,
-        emit: Emit = lambda event: None,
-        on_retry: Callable[[QueuedPull], object] = lambda pull: None,
-    ) -> None:
+    def __post_init__(self) -> None:
         self.book = Book()
-        self.limit = limit
-        self.policy = policy
-        self.retry_interval_s = retry_interval_s
-        self.retries = retries
-        self.taken = 0
-        self.refused = 0
-        self.is_held = False
-        self.on_retry = on_retry
-        self._emit = emit
         self._numbers = itertools.count(1)
         self._by_key: dict[PullKey, QueuedPull] = {}
 
@@ -111,7 +95,7 @@ class PullQueue:
         if is_present or started is not None or (equal is None and self._has_free_slot()):
             self._start(pull, now if started is None else started)
             return call
-        self._emit(PullQueued(call))
+        self.emit(PullQueued(call))
         if equal is None:
             insort(self.book.line, pull, key=lambda waiting: waiting.rank)
             if self.policy is Policy.RETRY and not self.is_held:
@@ -184,14 +168,14 @@ class PullQueue:
         for call in [call for call in pull.calls.values() if call.started is None]:
             call.started = now
             call.decided.set()
-            self._emit(PullStarted(call))
+            self.emit(PullStarted(call))
             if not all_left:
                 break
 
     def _over(self, call: PullCall, how: CallState, now: float, error: str) -> None:
         pull, led = call.pull, call.pull.leader is call
         self.book.end(call, how, now=now, error=error)
-        self._emit(PullEnded(call))
+        self.emit(PullEnded(call))
         if not pull.calls:
             self._forget_key(pull)
             if pull.started is None:

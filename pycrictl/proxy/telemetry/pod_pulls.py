@@ -17,13 +17,18 @@ from pycrictl.node.kubelet import Kubelet, find_kubelet
 from pycrictl.proxy.events import Event, PullQueued, PullStarted
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress_streams import Notifier
-from pycrictl.proxy.pulls.pull_calls import ATTEMPT_GAP_S, Book, CallState, PullCall
+from pycrictl.proxy.pulls.pull_calls import Book, CallState, PullCall
 from pycrictl.proxy.runtime_lookup import PodKey
 from pycrictl.proxy.settings import OWN_KUBECONFIG
 from pycrictl.pulls.state import Phase, PullState
 from pycrictl.pulls.words import event_text
 
 _IDLE_S: Final = 60.0
+_PHASES: Final = {
+    CallState.WAITING: Phase.WAITING,
+    CallState.DONE: Phase.DONE,
+    CallState.FAILED: Phase.FAILED,
+}
 
 
 def recorder(
@@ -70,21 +75,16 @@ class PodPulls:
         return PodPullState(
             pod,
             call.image,
-            phase or "",
-            partial(self._message, call, phase or Phase.WAITING),
+            phase,
+            partial(self._message, call, phase),
             since=call.asked,
             is_over=phase in (Phase.DONE, Phase.FAILED),
             is_warning=phase is Phase.FAILED,
         )
 
-    def _phase(self, call: PullCall, now: float) -> Phase | None:
-        """Return the phase of a pull; None while another attempt may follow a failed one."""
-        if call.state is CallState.DONE:
-            return Phase.DONE
-        if call.state in (CallState.FAILED, CallState.LEFT):
-            return Phase.FAILED if now - call.ended >= ATTEMPT_GAP_S else None
-        if call.state is CallState.WAITING:
-            return Phase.WAITING
+    def _phase(self, call: PullCall, now: float) -> Phase:
+        if (state := call.state_at(now)) is not CallState.RUNNING:
+            return _PHASES[state]
         is_unpacking = self.seen(call.pull.reference).sums.is_unpacking
         return Phase.EXTRACTING if is_unpacking else Phase.DOWNLOADING
 

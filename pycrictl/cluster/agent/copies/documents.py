@@ -50,35 +50,24 @@ class CopyOwner(NamedTuple):
 
 
 class CopyRequest(NamedTuple):
-    """A request about the copies of a pod.
-
-    Attributes:
-        words: the segments of its path after the resource.
-        given: its query parameters.
-    """
+    """A request about the copies of a pod."""
 
     http: web.BaseRequest
     namespace: str
     pod: str
-    words: list[str]
-    given: dict[str, str]
+    words: list[str]  # The segments of its path after the resource
+    given: dict[str, str]  # Its query parameters
 
     async def body(self) -> bytes:
         return bytes(await read_body(self.http, MAX_BODY_BYTES))
 
 
 class CopySpec(NamedTuple):
-    """The copy that is requested.
+    """The copy that is requested; size and checksum are known only of one into a container."""
 
-    Attributes:
-        direction: ``To`` or ``From`` the container; ``Unknown`` if the request cannot be read.
-        container: empty for the pod's default.
-        size_bytes, crc32: of the archive; known beforehand only for a copy into a container.
-    """
-
-    direction: str = "Unknown"
+    direction: str = "Unknown"  # "To" or "From" the container, once the request was read
     path: bytes = b""
-    container: str = ""
+    container: str = ""  # Empty for the pod's default
     size_bytes: int = 0
     crc32: int = 0
     rules: Rules = Rules()
@@ -150,17 +139,12 @@ def _value(
 
 @dataclass(eq=False, kw_only=True)
 class NodeCopy(Copy):
-    """A copy, and its request.
-
-    Attributes:
-        pod: as it was when the copy began; its UID distinguishes it from another of that name.
-        created: when it was requested (RFC 3339).
-    """
+    """A copy, and its request."""
 
     user: CopyOwner
-    pod: Pod
+    pod: Pod  # As it was then; its UID distinguishes it from another of that name
     spec: CopySpec
-    created: str
+    created: str  # When it was requested (RFC 3339)
 
     @property
     def phase(self) -> str:
@@ -207,23 +191,15 @@ class NodeCopy(Copy):
 
 
 class CopyEnded(NamedTuple):
-    """What log and metrics get of a copy that is over or was refused.
-
-    Attributes:
-        pod: NAMESPACE/NAME.
-        end: a state in which a copy is over (``copy.service.life``).
-        size_bytes: the archive's size, as announced or made.
-        moved_bytes: how much of that was delivered.
-        error: why it failed or was refused.
-    """
+    """What log and metrics get of a copy that is over or was refused."""
 
     owner: CopyOwner
-    pod: str
+    pod: str  # NAMESPACE/NAME
     spec: CopySpec
-    end: State
-    size_bytes: int = 0
-    moved_bytes: int = 0
-    error: str = ""
+    end: State  # One in which a copy is over (``copy.service.life``)
+    size_bytes: int = 0  # Of the archive, as announced or made
+    moved_bytes: int = 0  # How much of that was delivered
+    error: str = ""  # Why it failed or was refused
 
     @property
     def fields(self) -> dict[str, object]:

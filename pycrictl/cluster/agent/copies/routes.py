@@ -55,21 +55,15 @@ Socket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
 
 @dataclass(frozen=True)
 class CopyRoutes:
-    """Answers requests about copies.
-
-    Attributes:
-        sessions: the copies of this node; None if it offers none.
-        audit: called with copies that users may not make.
-        is_off: refuse all requests about pods of this node.
-    """
+    """Answers requests about copies."""
 
     access: Access
     cluster: Cluster
     peers: Peers
     node: str
-    sessions: Sessions | None
-    audit: Audit
-    is_off: bool = False
+    sessions: Sessions | None  # The copies of this node; None if it offers none
+    audit: Audit  # Called with copies that users may not make
+    is_off: bool = False  # Refuse all requests about pods of this node
 
     async def answer(self, asked: CopyRequest, user: User) -> web.StreamResponse:
         """Answer a user of the API server, which has authorized ``pods/containercopies``.

@@ -45,16 +45,12 @@ async def accept(request: web.BaseRequest) -> web.WebSocketResponse:
 
 
 class StreamLink:
-    """A ``Link`` to a client over a WebSocket, for one thread.
-
-    Attributes:
-        closed: set when the thread has closed it, or has lost it.
-    """
+    """A ``Link`` to a client over a WebSocket, for one thread."""
 
     deadline: float | None = None
 
     def __init__(self, socket: web.WebSocketResponse, request: web.BaseRequest) -> None:
-        self.closed = asyncio.Event()
+        self.closed = asyncio.Event()  # Set when the thread has closed it, or has lost it
         self._socket = socket
         self._request = request
         self._loop = asyncio.get_running_loop()
