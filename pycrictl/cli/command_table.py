@@ -191,7 +191,7 @@ FAMILIES: Final = {
         _new(
             "agent",
             "agent",
-            "Serve the node's image pulls to the cluster, as an API of the API server",
+            "Serve the node's image pulls to the cluster through the API server",
         ),
     ),
     "Shell": (CommandSpec("completion", "shell", "Print a shell completion script"),),

@@ -292,9 +292,9 @@ def _pid_namespace(pid: str) -> str:
         return str(Path(noderoot.locate(f"/proc/{pid}/ns/pid")).readlink())
     except PermissionError:
         raise Unimplemented(
-            "this program may not look at the runtime's process:"
+            "this program may not inspect the runtime's process:"
             " it needs the capability SYS_PTRACE",
-            hint="an AppArmor profile may deny it, too",
+            hint="an AppArmor profile may also deny it",
         ) from None
 
 

@@ -76,7 +76,7 @@ _NOT_CREATED: Final = {
     " the service that has to answer",
     "serviceaccount": "create the service account in namespace {namespace}, or correct its name",
     "(?:max|min)imum .* usage": "'kubectl describe limitrange -n {namespace}' shows the limits",
-    "": "'kubectl describe {object}' shows each try",
+    "": "'kubectl describe {object}' shows each attempt",
 }
 
 # Rows of a table are easier to compare than the formatter's lines.
@@ -126,10 +126,10 @@ CAUSES: Final = (
     Cause("unscheduled", Topic.POD, _SERIOUS, c.no_node_takes_it,
         "is not running: no node takes it: {detail}", _NO_NODE, _API),
     Cause("unscheduled", Topic.POD, _SERIOUS, c.no_scheduler_answers,
-        "is not running: its scheduler, {detail}, has not looked at it",
+        "is not running: its scheduler, {detail}, has not scheduled it yet",
         "'kubectl get pods -n kube-system' shows whether it runs", _API),
     Cause("deadline", Topic.POD, _SERIOUS, c.kubelet_ended_it("DeadlineExceeded"),
-        "is not running: it ran for longer than its activeDeadlineSeconds, and was ended",
+        "is not running: it exceeded its activeDeadlineSeconds and was stopped",
         "raise that, or find out what takes so long; {successor}", _API),
     Cause("evicted", Topic.POD, _SERIOUS, c.kubelet_ended_it("Evicted"),
         "is not running: the node has evicted it{message}",
@@ -155,7 +155,7 @@ CAUSES: Final = (
     Cause("rollout", Topic.WORKLOAD, _WARNING,
         lambda work, _: work.condition("Progressing=False/ProgressDeadlineExceeded"),
         "has a rollout that is stuck: {ready} of {wanted} pods are ready; {detail}",
-        "'kubectl rollout undo {object}' goes back to the version before"),
+        "'kubectl rollout undo {object}' returns to the previous version"),
     Cause("paused", Topic.WORKLOAD, _WARNING,
         lambda work, _: work.kind == "deployment" and work.is_suspended and work.lacks_pods,
         "is paused, and has {made} of {wanted} pods", "'kubectl rollout resume {object}'"),
@@ -243,7 +243,7 @@ CAUSES: Final = (
         {c.MISSING_OBJECT: "{missing}", "": "correct the pod's configuration"}),
     Cause("keeps-ending", Topic.CONTAINER, _SERIOUS, c.ends_with_zero,
         "{is} {container} keeps ending with exit code 0, and its restartPolicy is Always:"
-        " {restarts}{evidence}", "let it run on, or make it a Job; {last_log}"),
+        " {restarts}{evidence}", "keep it running, or make it a Job; {last_log}"),
     Cause("crash-loop", Topic.CONTAINER, _SERIOUS, c.keeps_crashing,
         "{is} {container} keeps crashing: {exit}{evidence}", "{last_log}"),
     Cause("crashed", Topic.CONTAINER, _SERIOUS, c.has_failed,
@@ -260,8 +260,8 @@ CAUSES: Final = (
     Cause("probe", Topic.PROBE, _WARNING, c.liveness_fails, "is running, but the {detail}", _PROBE),
     Cause("readiness-gate", Topic.GATE, _WARNING,
         lambda f, _: f.phase == "Running" and ", ".join(f.api.unmet_gates),
-        "is not ready: its readiness gates do not hold: {detail}",
-        "whatever is to set these conditions has not done so", _API),
+        "is not ready: its readiness gates are not met: {detail}",
+        "the controllers of these conditions have not set them", _API),
 
     Cause("unknown", Topic.UNKNOWN, _WARNING, lambda f, _: f.sandbox is None,
         "is not running: it has no sandbox yet, and no error is known{unseen}", "{describe}"),

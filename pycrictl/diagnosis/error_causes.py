@@ -91,7 +91,7 @@ PULL_CAUSES: Final = (
 _FAILED: Final = PULL_CAUSES[-1]._replace(
     text="its pull fails",
     advice="'pycrictl pull IMAGE' tries it",
-    elsewhere="'kubectl describe pod' shows each try",
+    elsewhere="'kubectl describe pod' shows each attempt",
 )
 
 

@@ -183,7 +183,7 @@ def _registries(facts: NodeFacts) -> Iterator[Finding]:
         text = f"{subject} fails at {name}{through}: {step.text}"
         weight, advice = Weight.SERIOUS, _ADVICE[step.name]
         if step.text == NO_ANSWER and step.name not in ("dns", "tcp"):
-            advice = "it is connected but silent: check the registry and what is in front of it"
+            advice = "it is connected but silent: check the registry and any proxy in front of it"
         if step.text.startswith(CREDENTIALS):
             advice = "renew them; 'pycrictl pull --no-credentials' leaves them out"
         if through and step.name in ("dns", "tcp"):

@@ -59,7 +59,7 @@ _COMMANDS: Final = {
     ),
     "connection": (
         "'pycrictl doctor --registry {repository}' tests the connection",
-        "check the registry of {repository}, and what is in front of it",
+        "check the registry of {repository}, and any proxy in front of it",
     ),
 }
 """Words of advice, on the node and at a workstation where kubectl runs."""

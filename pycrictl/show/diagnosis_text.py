@@ -85,7 +85,7 @@ def write_pods(
     rows += [_cause_row("", finding) for finding in document["node"]]
     if not rows:
         count = plural(document["pods"], "pod")
-        rows.append(TextRow("", f"{count}: nothing is wrong as far as can be seen", 0))
+        rows.append(TextRow("", f"{count}: no problem was found in the available sources", 0))
     rows += [
         TextRow("", f"unavailable: {finding['source']}: {finding['reason']}", 0)
         for finding in document["missing"]
@@ -106,8 +106,8 @@ def write_node(
     rows = [*_finding_rows(("", finding) for finding in document["findings"])]
     if not rows:
         unseen = ", ".join(finding["source"] for finding in document["facts"]["missing"])
-        text = f"nothing is wrong with what could be seen; not seen: {unseen}"
-        rows.append(TextRow("", text if unseen else "nothing is wrong with this node", 0))
+        text = f"no problem was found; unavailable: {unseen}"
+        rows.append(TextRow("", text if unseen else "no problem was found on this node", 0))
     _write([*rows, TextRow("", "", 0), *_node_rows(document["facts"])], out, columns, is_coloured)
 
 
@@ -153,7 +153,7 @@ def write_nodes(
         if unseen:
             rows.append(TextRow("Unavailable", f"{host}: {unseen}"))
         if not document["findings"]:
-            rows.append(TextRow("", f"{host}: nothing is wrong with what could be seen"))
+            rows.append(TextRow("", f"{host}: no problem was found in the available sources"))
     _write(rows, out, columns, is_coloured)
 
 

@@ -68,7 +68,7 @@ def parse_pair(text: str) -> PortPair:
     remote = int(match[2])
     local = remote if match[1] is None else int(match[1] or "0")
     if not 0 < remote <= _MAX_PORT or local > _MAX_PORT:
-        raise UsageError(f'invalid ports "{text}"', hint="a port of a pod is 1 to 65535")
+        raise UsageError(f'invalid ports "{text}"', hint="a pod's port is from 1 to 65535")
     return PortPair(local, remote)
 
 
@@ -100,7 +100,7 @@ def listen(
                 note(f"cannot listen on {_label(host, port)}: {reason}")
         listeners += added
     if not listeners:
-        raise ConnectError("none of the local ports can be listened on")
+        raise ConnectError("cannot listen on any of the local ports")
     return listeners
 
 
@@ -239,7 +239,7 @@ class _Connection:
             error = await receiving
             return "" if self._is_local_lost else error
         except TimeoutError:
-            return f"the runtime did not take the connection within {timeout_s:g} s"
+            return f"the runtime did not accept the connection within {timeout_s:g} s"
         finally:
             await end_tasks((receiving, sending))
 

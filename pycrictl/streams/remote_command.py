@@ -143,7 +143,7 @@ def stream_all(
     is_up = False
     transport = usable(wanted, streams, is_attach=is_attach)
     if transport != wanted:
-        env.warn("WebSocket of this runtime cannot signal the end of standard input; using SPDY")
+        env.warn("this runtime's WebSocket cannot signal the end of standard input; using SPDY")
 
     def ask(ask_url: Callable[[], str]) -> str:
         nonlocal is_up

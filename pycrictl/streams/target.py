@@ -48,9 +48,7 @@ class TlsFiles:
         is_required: bool = True,
     ) -> None:
         if (cert is None) != (key is None):
-            raise ConfigError(
-                "a TLS certificate and its key go together, only one of them is given"
-            )
+            raise ConfigError("a TLS certificate and its key must be given together")
         self.server_name = server_name
         self.is_required = is_required
         path = ca
@@ -93,7 +91,7 @@ class Target:
 def parse_url(url: str) -> Target:
     # urlsplit() silently drops control characters, so this check comes first.
     if not _URL.fullmatch(url):
-        raise RemoteProtocolError("the stream URL has characters that are not allowed in one")
+        raise RemoteProtocolError("the stream URL contains invalid characters")
     try:
         parts = urlsplit(url)
         port = parts.port

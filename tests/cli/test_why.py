@@ -95,7 +95,7 @@ def test_no_pod_is_sick(fake: FakeServer) -> None:
     node(fake, {"a/ok": None, "a/done": 0})
     done = Run("-r", fake.endpoint, "why", "--no-kube", wall_clock=lambda: NOW)
     assert done.code == 0
-    assert done.stdout.startswith("2 pods: nothing is wrong as far as can be seen\n")
+    assert done.stdout.startswith("2 pods: no problem was found in the available sources\n")
 
 
 def test_a_missing_pause_image_is_named(fake: FakeServer) -> None:

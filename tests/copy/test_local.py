@@ -75,7 +75,7 @@ def test_a_deep_tree(tmp_path: Path) -> None:
 
 # Without root
 
-NOT_ROOT = "not kept: the owner of some entries; the file system or this user cannot"
+NOT_ROOT = "the owner of some entries could not be kept: not supported, or not permitted"
 
 
 @pytest.mark.root

@@ -146,9 +146,9 @@ def test_a_directory_that_is_mounted(copy: Copy, container: Container, source: P
         (top / "volume" / name).write_text("new")
         error = refused(copy, f"{top}/.", etc, container)
         assert error.message == (
-            f'another file system is mounted at "{etc}/volume", which the copy reaches into'
+            f'another file system is mounted at "{etc}/volume", inside the destination'
         )
-        assert error.hint == f'copy what belongs there to "{etc}/volume" separately'
+        assert error.hint == f'copy the files for "{etc}/volume" separately'
         (top / "volume" / name).unlink()
     (top / "volume/hosts").write_text("new")
     copy(top / "volume", etc)

@@ -256,7 +256,7 @@ def test_a_container_that_stops_halfway(container: subprocess.Popen[bytes], tmp_
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        ("--bounding-set -sys_ptrace", "this program may not look at the runtime's process: it"),
+        ("--bounding-set -sys_ptrace", "this program may not inspect the runtime's process: it"),
         ("--euid 65534", "this user cannot access the file systems of containers"),
     ],
 )

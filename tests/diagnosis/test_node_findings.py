@@ -114,7 +114,7 @@ def test_a_node_with_which_nothing_is_wrong() -> None:
     out = io.StringIO()
     write_node(document(facts), out)
     assert out.getvalue() == (
-        "nothing is wrong with this node\n"
+        "no problem was found on this node\n"
         "\n"
         "Runtime      containerd 2.1.0 at unix:///run/containerd/containerd.sock\n"
         "Kubelet      3 pulls at once; /var/lib/kubelet/config.yaml\n"
@@ -150,7 +150,7 @@ def test_a_node_of_which_not_all_was_seen_is_not_called_well() -> None:
     facts = NodeFacts(**WELL, missing=(Missing("proxy", "it does not answer"),))
     out = io.StringIO()
     write_node(document(facts), out)
-    first = "nothing is wrong with what could be seen; not seen: proxy"
+    first = "no problem was found; unavailable: proxy"
     assert out.getvalue().splitlines()[0] == first
 
 

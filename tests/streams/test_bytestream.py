@@ -297,7 +297,7 @@ def test_a_server_without_tls() -> None:
 
 @pytest.mark.parametrize("files", [{"cert": "a.pem"}, {"key": "a.key"}])
 def test_certificate_and_key_go_together(files: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="go together"):
+    with pytest.raises(ConfigError, match="must be given together"):
         run(dial(parse_url("https://127.0.0.1:1/x"), timeout_s=10, tls=TlsFiles(**files)))
 
 

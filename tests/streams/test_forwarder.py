@@ -248,7 +248,7 @@ def test_a_connection_that_is_never_taken() -> None:
         async with forwarding(handle, timeout_s=1) as scene:
             assert await scene.get(b"x") == b""
             (note,) = scene.notes
-            assert note.endswith(": the runtime did not take the connection within 1 s")
+            assert note.endswith(": the runtime did not accept the connection within 1 s")
 
     run(scenario())
 

@@ -128,7 +128,7 @@ def agent(
     *,
     log: service.LogOptions,
 ) -> None:
-    """Serve the node's image pulls to the cluster, as an API of the API server.
+    """Serve the node's image pulls to the cluster through the API server.
 
     One agent runs on each node, usually by a DaemonSet. "kubectl get imagepulls" then shows the
     pulls of all nodes, and any agent answers for all of them. It needs pycrictl[agent].

@@ -184,7 +184,7 @@ class _Lists:
         for pull in lost:
             self._tracker.forget(pull.pull.name)
             if pull.has_begun:
-                on_note(f"the pull of {pull.pull.name} is not reported any more")
+                on_note(f"the pull of {pull.pull.name} is no longer reported")
 
     def _target(self, query: Mapping[str, str]) -> Target:
         words = urlencode({**self._query, **query})

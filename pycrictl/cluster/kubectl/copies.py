@@ -386,9 +386,9 @@ def in_cluster(
         PycrictlError: kubectl refused.
     """
     note, namespace = watch.note, path.pod or namespace
-    check_name("a namespace", namespace)
-    check_name("a pod", path.container)
-    check_name("a container", container)
+    check_name("namespace", namespace)
+    check_name("pod", path.container)
+    check_name("container", container)
     kubectl = Kubectl(options, note)
     try:
         with KubectlProxy(kubectl) as proxy:

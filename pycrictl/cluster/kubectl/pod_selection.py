@@ -37,11 +37,11 @@ class Asked(NamedTuple):
             raise UsageError("an object given by name is in one namespace: use -n, not -A")
         if self.namespace and self.is_everywhere:
             raise UsageError("-n and -A exclude each other")
-        check_name("a namespace", self.namespace)
-        check_name("a node", self.node)
+        check_name("namespace", self.namespace)
+        check_name("node", self.node)
         for name in self.names:
             if name.startswith("-"):
-                raise UsageError(f"invalid name of a pod: {quote(name)}")
+                raise UsageError(f"invalid pod name: {quote(name)}")
 
 
 class PodSelection:
@@ -93,7 +93,7 @@ class PodSelection:
 
 def check_name(kind: str, text: str) -> None:
     if text and not is_name(text):
-        raise UsageError(f"invalid name of {kind}: {quote(text)}")
+        raise UsageError(f"invalid {kind} name: {quote(text)}")
 
 
 def find(kubectl: Kubectl, asked: Asked) -> PodSelection:
@@ -174,7 +174,7 @@ def selector_of(document: dict[str, Any]) -> str:
     labels = mapping(selector.get("matchLabels", selector))
     if not labels or "matchExpressions" in selector:
         raise UsageError(
-            f"{name} does not say by labels alone which pods it has",
+            f"{name} does not select its pods by labels alone",
             hint="name a pod, select pods by -l, or name a deployment, statefulset, daemonset,"
             " replicaset, job or service",
         )

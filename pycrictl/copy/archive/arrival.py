@@ -183,8 +183,8 @@ class _Arrival:
         except OSError as exc:
             raise self._failure(exc) from exc
         if kinds := " and ".join(sorted(self._stage.unkept)):
-            attributes = f"the {kinds} of some entries"
-            self._watch.note(f"not kept: {attributes}; the file system or this user cannot")
+            refused = "not supported, or not permitted"
+            self._watch.note(f"the {kinds} of some entries could not be kept: {refused}")
         return self._stage.summary
 
     def close(self) -> None:

@@ -241,6 +241,6 @@ def report_total(source: Source, watch: Watch) -> None:
 
 def wrong_checksum() -> CopyError:
     return CopyError(
-        "what arrived has another checksum than announced",
-        hint="it changed while it was copied, or was damaged on its way; try again",
+        "the received data does not have the announced checksum",
+        hint="it changed during the copy or was damaged in transit; try again",
     )

@@ -144,7 +144,7 @@ class Judge:
             and not path
             and (not self._single or self.top == b".")
         ):
-            raise _refusal(entry.name, "top", f"it makes the top a {entry.kind.value}")
+            raise _refusal(entry.name, "top", f"the top is a {entry.kind.value}, not a directory")
         if entry.kind in (EntryType.CHARACTER, EntryType.BLOCK, EntryType.FIFO):
             return Skipped(entry.name, "special", f"it is a {entry.kind.value}")
         mode, mtime_ns, owner = self._metadata(entry)
@@ -223,7 +223,7 @@ class Judge:
         if key in self._made and not kind is self._made[key] is EntryType.DIRECTORY:
             # In tar the last one counts, but the first may have been sent on already.
             rule = "duplicate" if self._made[key] is kind else "type-change"
-            raise _refusal(name, rule, "the same name came before")
+            raise _refusal(name, rule, "the same name occurs twice")
         self._made[key] = kind
         if isinstance(verdict, AcceptedEntry) and kind is EntryType.SYMLINK:
             self._symlinks[key] = verdict.target
@@ -246,7 +246,7 @@ def take_apart(name: bytes, *, entry_name: bytes) -> Path:
     if b".." in parts:
         raise _refusal(entry_name, "dot-dot", 'its name contains ".."')
     if len(parts) > MAX_DEPTH:
-        raise _refusal(entry_name, "too-deep", "it is too deep")
+        raise _refusal(entry_name, "too-deep", "it is nested too deeply")
     if max(map(len, parts), default=0) > MAX_NAME_BYTES:
         raise _refusal(entry_name, "too-long", "its name is too long")
     return tuple(parts)

@@ -104,7 +104,7 @@ def parse(
         raise UsageError("some sources are in containers and others are not")
     if len(parsed) > 1:
         if LocalPath(STREAM.encode()) in (*local, target):
-            raise UsageError("an archive is the only source or the destination of a copy")
+            raise UsageError("an archive must be the only source, or the destination")
         check_names([argument.path for argument in parsed])
     if local and isinstance(target, ContainerPath):
         return CopyTo(local, target)
@@ -118,7 +118,7 @@ def parse(
     bare = [text for text in (*sources, destination) if text[:1] not in ("/", ".", "-")]
     raise UsageError(
         "neither side is in a container",
-        hint=f"only :PATH is missing: {' or '.join(f'{text}:/PATH' for text in bare)}"
+        hint=f"add the path in the container: {' or '.join(f'{text}:/PATH' for text in bare)}"
         if bare
         else f"name one as {form}",
     )

@@ -221,7 +221,7 @@ class Arriving:
         if self.size_bytes is not None and self.offset + len(data) > self.size_bytes:
             raise RemoteProtocolError(f"more than the {self.size_bytes} announced bytes arrived")
         if announced is not None and crc32(data) != announced:
-            raise RemoteProtocolError(f"the piece at {offset} was damaged on its way")
+            raise RemoteProtocolError(f"the piece at {offset} was damaged in transit")
         self._crc32 = crc32(data, self._crc32)
         self.offset += len(data)
         return data
@@ -285,7 +285,7 @@ def next_event(link: Link, protocol: CopyProtocol) -> Event:
     message = link.receive()
     if message is None:
         raise StreamError(
-            f"{protocol.peer} ended the connection before it told the outcome of the copy"
+            f"{protocol.peer} ended the connection before it reported the outcome of the copy"
         )
     return protocol.decode(message)
 

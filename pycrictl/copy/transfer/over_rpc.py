@@ -190,7 +190,7 @@ def _put(
     def on_event(event: Event) -> None:
         if isinstance(event, StatusText):
             _success(event)
-            raise RemoteProtocolError("the server reports success before it has everything")
+            raise RemoteProtocolError("the server reported success before it had everything")
 
     try:
         send(link, protocol, pieces, on_event, size_bytes=size_bytes, on_sent=on_bytes)
@@ -208,7 +208,7 @@ def _put(
     try:
         return _wait(link, protocol)
     except (KeyboardInterrupt, SystemExit):  # the server may be moving everything into place
-        log.warning("the server did not report whether the copy was made; it may still be")
+        log.warning("the server did not report the outcome; the copy may still be made")
         raise
 
 
@@ -219,9 +219,9 @@ def _text(path: bytes) -> str:
         shown = quote(os.fsdecode(path))
         raise Unimplemented(
             f"the CRI can only name files in UTF-8, which {shown} is not",
-            hint="--method node can do it",
+            hint="use --method node",
         ) from None
 
 
 def _unable(message: str) -> Unimplemented:
-    return Unimplemented(message, hint="--method node can do it")
+    return Unimplemented(message, hint="use --method node")

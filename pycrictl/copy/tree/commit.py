@@ -72,8 +72,8 @@ class Merge:
                     # A rename cannot cross file systems.
                     shown = quote(os.fsdecode(step.mounted))
                     raise CopyError(
-                        f"another file system is mounted at {shown}, which the copy reaches into",
-                        hint=f"copy what belongs there to {shown} separately",
+                        f"another file system is mounted at {shown}, inside the destination",
+                        hint=f"copy the files for {shown} separately",
                     )
 
     def run(self) -> None:

@@ -192,7 +192,7 @@ _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 RENAME_NOREPLACE: Final = 1
 _AT_EMPTY_PATH: Final = 0x1000
 
-_MOUNTED: Final = "what is mounted can only be written into: exec -i CONTAINER tee FILE"
+_MOUNTED: Final = "a mounted file can be written to, but not replaced: exec -i CONTAINER tee FILE"
 _HINTS: Final = {
     errno.EROFS: "copy to a writable volume",
     errno.EBUSY: _MOUNTED,

@@ -201,7 +201,7 @@ class Stage:
         shown = quote(os.fsdecode(self._place.shown_path(self._name)))
         return CopyError(
             f"the copy failed halfway: {exc.message}",
-            hint=f"the rest is in {shown}; the next copy there completes it once that is possible",
+            hint=f"the rest is in {shown}; the next copy there completes it",
         )
 
     def _remove(self) -> None:

@@ -220,7 +220,7 @@ def test_a_pull_that_is_not_reported_any_more(cluster: Cluster, plugin: Plugin) 
     cluster.watches = [Stream([event("DELETED", document)], 0.1, "hold")]
     run = plugin.run("-A", "--progress", "plain")
     assert run.code == 0
-    assert "the pull of web:1 on n1 is not reported any more" in run.stderr
+    assert "the pull of web:1 on n1 is no longer reported" in run.stderr
 
 
 def test_nothing_is_pulled(cluster: Cluster, plugin: Plugin) -> None:
@@ -278,9 +278,9 @@ def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) ->
         (["web", "-lapp"], {}, "not both", ""),
         (["-n", "a", "-A"], {}, "exclude each other", ""),
         ([""], {}, "the name of the pod is empty", ""),
-        (["--", "--all"], {}, 'invalid name of a pod: "--all"', ""),
-        (["--node=a/b"], {}, 'invalid name of a node: "a/b"', ""),
-        (["web", "-nShop"], {}, 'invalid name of a namespace: "Shop"', ""),
+        (["--", "--all"], {}, 'invalid pod name: "--all"', ""),
+        (["--node=a/b"], {}, 'invalid node name: "a/b"', ""),
+        (["web", "-nShop"], {}, 'invalid namespace name: "Shop"', ""),
         (["--frobnicate"], {}, 'unknown option "--frobnicate"', ""),
         (["--progress=loud"], {}, "invalid value for '--progress': 'loud'", ""),
     ],

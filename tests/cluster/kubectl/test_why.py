@@ -244,7 +244,7 @@ def test_what_the_user_may_not_see_is_named(asked: Cluster, plugin: Plugin) -> N
     done = plugin.run("-n", "default")
     assert (done.code, done.stderr) == (0, "")
     first, *unavailable = done.stdout.splitlines()
-    assert first == "1 pod: nothing is wrong as far as can be seen"
+    assert first == "1 pod: no problem was found in the available sources"
     sources = ["nodes", "events", "agents", "persistentvolumeclaims", "workloads"]
     assert [line.split(": ")[1] for line in unavailable] == sources
 

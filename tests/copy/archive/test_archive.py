@@ -41,7 +41,7 @@ def test_times_that_cannot_be_kept_are_said(tmp_path: Path) -> None:
     made = archive(own(b"d", FOLDER, mode=0o755), *files)
     notes: list[str] = []
     put_at(tmp_path / "new", Archive([made], single=True), KEEP, note=notes.append)
-    assert notes == ["not kept: the time of some entries; the file system or this user cannot"]
+    assert notes == ["the time of some entries could not be kept: not supported, or not permitted"]
     assert (tmp_path / "new/fine").stat().st_mtime == -1_000_000_000
     put_at(tmp_path / "plain", Archive([made], single=True), note=notes.append)
     assert len(notes) == 1

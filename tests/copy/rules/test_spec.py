@@ -85,10 +85,10 @@ def test_exactly_one_side_is_in_a_container(
 @pytest.mark.parametrize(
     ("source", "destination", "hint"),
     [
-        ("/etc/hostname", "box/main", "only :PATH is missing: box/main:/PATH"),
-        ("box", "./here", "only :PATH is missing: box:/PATH"),
-        ("box", "-", "only :PATH is missing: box:/PATH"),
-        ("f", "box", "only :PATH is missing: f:/PATH or box:/PATH"),
+        ("/etc/hostname", "box/main", "add the path in the container: box/main:/PATH"),
+        ("box", "./here", "add the path in the container: box:/PATH"),
+        ("box", "-", "add the path in the container: box:/PATH"),
+        ("f", "box", "add the path in the container: f:/PATH or box:/PATH"),
         ("/f", "./d", "name one as CONTAINER:PATH"),
     ],
 )
@@ -105,8 +105,8 @@ def test_a_container_without_a_path(source: str, destination: str, hint: str) ->
         (["c:/f", "d:/g", "c:/*"], "d", ([b"/f", b"/g", b"/*"], b"d")),
         (["a/.", "b/."], "c:/d", ([b"a/.", b"b/."], b"/d")),
         (["a", "c:/f"], "d", "some sources are in containers"),
-        (["a", "-"], "c:/d", "an archive is the only source"),
-        (["c:/f", "d:/g"], "-", "an archive is the only source"),
+        (["a", "-"], "c:/d", "an archive must be the only source"),
+        (["c:/f", "d:/g"], "-", "an archive must be the only source"),
         (["a/f", "b/f/"], "c:/d", '"a/f" and "b/f/" would have the same name'),
         (["c:/f", "d:/f"], "d", "would have the same name"),
         (["c:/f", "d:/g"], "c:/d", "both"),

@@ -110,7 +110,7 @@ def test_archives(fake: FakeServer, server: CopyServer, copier: Copier, tmp_path
         assert (copier.bytes, copier.totals) == (len(written), [len(HONEST)])
     assert written == HONEST
     server.script = sending(DAMAGED)
-    with pytest.raises(CopyError, match="another checksum"):
+    with pytest.raises(CopyError, match="announced checksum"):
         b"".join(methods.pack_from(copier, b"/x/d", Rules(), copier.watch))
     server.script = server.receive_archive
     assert unpacked(copier, HONEST, tmp_path) == SIZES
@@ -158,7 +158,7 @@ def test_an_interruption_while_the_server_is_at_it(
     server.script = lambda connection: deque(messages(connection), maxlen=0).clear()
     with pytest.raises(KeyboardInterrupt):
         copier.into(tree, "/to")
-    assert "did not report whether" in caplog.text
+    assert "did not report the outcome" in caplog.text
 
 
 @pytest.mark.parametrize("is_verified", [True, False])
@@ -280,8 +280,8 @@ def raw(data: bytes) -> Script:
         (raw(b"\x82\x7f" + b"\xff" * 8), RemoteProtocolError, "a message of more than"),
         (sending(HONEST[:-512]), CopyError, "2560 were announced"),
         (sending(HONEST + bytes(512)), StreamError, "more than the 2560 announced bytes"),
-        (sending(DAMAGED), CopyError, "another checksum"),
-        (sending(HONEST, b""), StreamError, "before it told the outcome"),
+        (sending(DAMAGED), CopyError, "announced checksum"),
+        (sending(HONEST, b""), StreamError, "before it reported the outcome"),
         (sending(HONEST, b"{}"), StreamError, "is not a Status object"),
         (sending(HONEST, FAILURE), CopyError, r"the disk is \x1b[31mfull"),
         (sending(b"", SUCCESS), CopyError, "0 bytes arrived, but 2560 were announced"),
@@ -346,12 +346,12 @@ def saying(
     [
         (saying(FAILURE, late=False), r"the disk is \x1b[31mfull"),
         (saying(FAILURE, late=True), r"the disk is \x1b[31mfull"),
-        (saying(b"", late=True), "before it told the outcome"),
+        (saying(b"", late=True), "before it reported the outcome"),
         (saying(b"", late=True, then=silent), "was silent for 0.3 s"),
         (lambda _: COPY_IS_OVER.wait(60), "was silent for 0.3 s"),
         (broken, "connection"),
         # These do not read either: the error depends on what the client notices first.
-        (saying(SUCCESS, late=False, then=silent), "success before it has everything|connection"),
+        (saying(SUCCESS, late=False, then=silent), "success before it had everything|connection"),
         (forever(TO_CONTAINER, b"x"), "channel that is not its own|was silent for 0.3 s"),
     ],
 )

@@ -183,8 +183,8 @@ def decode_records(data: bytes) -> dict[bytes, bytes]:
             raise RemoteProtocolError("a pax header of the archive says the same thing twice")
         if keyword.startswith(_SPARSE_RECORDS):
             raise RemoteProtocolError(
-                "the archive holds a sparse file in a form of its own",
-                hint="archives made without the option --sparse are understood",
+                "the archive holds a sparse file in an unsupported format",
+                hint="make the archive without tar's option --sparse",
             )
         records[keyword] = value
         position = end

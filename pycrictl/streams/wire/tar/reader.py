@@ -202,8 +202,8 @@ class TarReader:
                 raise RemoteProtocolError("a volume label of the archive has content")
         elif header.type == _GNU_SPARSE:
             raise RemoteProtocolError(
-                "the archive holds a sparse file in a form of its own",
-                hint="archives made without the option --sparse are understood",
+                "the archive holds a sparse file in an unsupported format",
+                hint="make the archive without tar's option --sparse",
             )
         else:
             shown = quote(header.type.decode("iso-8859-1"))

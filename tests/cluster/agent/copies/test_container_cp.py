@@ -172,16 +172,16 @@ def test_what_cannot_be(plugin: Plugin, cluster: Cluster, node: Path, tmp_path: 
     cluster.add_pod("waits", node="")
     cluster.add_pod("away", node="n2")
     for words, said in (
-        (["f", "g"], "only :PATH is missing: f:/PATH or g:/PATH"),
+        (["f", "g"], "add the path in the container: f:/PATH or g:/PATH"),
         (["web:/to/nothing", tmp_path], "no such file"),
         ([tmp_path / "none", "web:/to"], "no such file"),
         (["none:/to", tmp_path], "hint: 'kubectl get pods -A' shows which there are"),
         (["waits:/to", tmp_path], "has not been assigned to a node yet"),
         (["away:/to", tmp_path], "node n2: no agent runs on it"),
-        ([file, "a/b/c:/to"], 'invalid name of a namespace: "a/b"'),
-        ([file, "C:/to"], 'invalid name of a pod: "C"'),
-        ([file, "web:/to", "-n", "--x"], 'invalid name of a namespace: "--x"'),
-        ([file, "web:/to", "-c", "a b"], 'invalid name of a container: "a b"'),
+        ([file, "a/b/c:/to"], 'invalid namespace name: "a/b"'),
+        ([file, "C:/to"], 'invalid pod name: "C"'),
+        ([file, "web:/to", "-n", "--x"], 'invalid namespace name: "--x"'),
+        ([file, "web:/to", "-c", "a b"], 'invalid container name: "a b"'),
         ([file, "web:/to", "--context", "no"], 'context "no"'),
         ([file, "web:/to", "--server=https://127.0.0.1:1"], "cannot reach the API server: dial"),
     ):

@@ -213,7 +213,7 @@ class Changed(Archive):
 
 def test_an_archive_that_is_not_what_was_announced(work: Workstation) -> None:
     """It is refused as a whole; no part of it may become visible."""
-    with pytest.raises(CopyError, match="another checksum than announced"):
+    with pytest.raises(CopyError, match="does not have the announced checksum"):
         work.write(Changed([ARCHIVE]))
     assert list(work.there.iterdir()) == []
 
