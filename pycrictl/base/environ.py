@@ -11,7 +11,6 @@ import getpass
 import io
 import logging
 import os
-import select
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -62,39 +61,6 @@ def terminal_size(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, int]
         columns or _positive(environ.get("COLUMNS")) or FALLBACK_SIZE[0],
         rows or _positive(environ.get("LINES")) or FALLBACK_SIZE[1],
     )
-
-
-def descriptor_of(stream: TextIO) -> int | None:
-    try:
-        return stream.fileno()
-    except (OSError, ValueError):  # in memory, or closed
-        return None
-
-
-def write_pieces(descriptor: int, pieces: list[bytes | memoryview]) -> None:
-    """Write all pieces in order, also where another program made the descriptor non-blocking."""
-    while pieces:
-        try:
-            written_bytes = os.writev(descriptor, pieces)
-        except BlockingIOError:
-            select.select([], [descriptor], [])
-            continue
-        while pieces and written_bytes >= len(pieces[0]):
-            written_bytes -= len(pieces[0])
-            pieces = pieces[1:]
-        if written_bytes:
-            pieces = [memoryview(pieces[0])[written_bytes:], *pieces[1:]]
-
-
-def write_bytes(stream: TextIO, data: bytes) -> None:
-    """Write bytes to a standard stream of any kind, after the text that was written before."""
-    stream.flush()
-    if (descriptor := descriptor_of(stream)) is not None:
-        write_pieces(descriptor, [data])
-    elif isinstance(stream, io.TextIOWrapper):  # in memory
-        stream.buffer.write(data)
-    else:
-        stream.write(data.decode(errors="replace"))
 
 
 def _positive(text: str | None) -> int:

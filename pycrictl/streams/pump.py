@@ -19,8 +19,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final, TextIO
 
-from pycrictl.base.environ import descriptor_of, write_pieces
 from pycrictl.base.errors import StreamError
+from pycrictl.base.output import descriptor_of, write_pieces
 from pycrictl.streams.bytestream import ByteStream
 from pycrictl.streams.loop import end_tasks, in_thread
 from pycrictl.streams.wire.channels import ChannelEnded, ChannelReceived, ChannelsOpened

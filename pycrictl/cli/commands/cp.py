@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from pycrictl.base.environ import Environment, write_pieces
+from pycrictl.base.environ import Environment
 from pycrictl.base.errors import (
     CopyError,
     ExitCode,
@@ -25,6 +25,7 @@ from pycrictl.base.errors import (
     UsageError,
     reason_of,
 )
+from pycrictl.base.output import write_pieces
 from pycrictl.base.units import plural, quote
 from pycrictl.cli import complete, options, stream_options
 from pycrictl.cli.context import AppContext

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base.environ import write_bytes
 from pycrictl.base.errors import MissingArgument, NothingSelected, PycrictlError, UsageError
+from pycrictl.base.output import write_bytes
 from pycrictl.cli import complete, list_options, options, stream_options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.stream_options import StreamTransport, TlsOptions

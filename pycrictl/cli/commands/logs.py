@@ -11,8 +11,8 @@ from typing import Annotated, Literal, TextIO
 import typer
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base.environ import descriptor_of, write_bytes
 from pycrictl.base.errors import PycrictlError
+from pycrictl.base.output import descriptor_of, write_bytes
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.node.logs.log_reader import LogReader, Selection, parse_since, pause_for
