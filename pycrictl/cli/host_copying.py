@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pycrictl.base import foreign
 from pycrictl.base.errors import CopyError, PycrictlError
+from pycrictl.base.output import write_pieces
 from pycrictl.base.units import escape
 from pycrictl.copy.archive.archives import Archive, Outgoing
 from pycrictl.copy.rules import spec
@@ -18,7 +19,7 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.hosts.session import HostError, write
+from pycrictl.hosts.session import HostError
 
 if TYPE_CHECKING:
     from pycrictl.hosts.session import Process
@@ -87,7 +88,7 @@ class OverHosts:
                 reader.start()
                 for piece in archive.pieces():
                     try:
-                        write(here, piece)
+                        write_pieces(here, [piece])
                     except OSError:  # it is read no more, and the other end tells why
                         break
                     watch.on_bytes(len(piece))

@@ -31,8 +31,7 @@ from pycrictl.base.errors import (
 from pycrictl.base.units import plural, quote, quote_path
 from pycrictl.cli.command_table import BY_NAME
 from pycrictl.hosts import session
-from pycrictl.hosts.connection import Ssh
-from pycrictl.hosts.names import Host, hosts_of
+from pycrictl.hosts.connection import Ssh, hosts_of
 from pycrictl.hosts.session import CREDENTIALS, HostError
 
 if TYPE_CHECKING:
@@ -106,15 +105,15 @@ class _Command(NamedTuple):
     input_from: int | None = None
     output_to: str = ""
 
-    def start(self, host: Host) -> session.Fields:
+    def start(self, host: str) -> session.Fields:
         """Return what a host is told to run, after it was sent the files."""
-        start = session.start_message(self.env.program, host.label, self.words, self.env.environ)
+        start = session.start_message(host, [self.env.program, *self.words], self.env.environ)
         if self.files or self.variables:
             content = json.dumps({"files": self.files, "environ": self.variables})
             start["files"] = [self.ssh.put(host, content.encode())]
         return start
 
-    def start_of_several(self, host: Host) -> session.Fields:
+    def start_of_several(self, host: str) -> session.Fields:
         """Return what one of several hosts is told: to write records."""
         env, start = self.env, self.start(host)
         start["environ"].append(f"COLUMNS={env.columns or 80}")
@@ -125,7 +124,7 @@ class _Command(NamedTuple):
         return start
 
     def process(
-        self, host: Host, words: Sequence[str], variables: Sequence[str], stdin: int | None
+        self, host: str, words: Sequence[str], variables: Sequence[str], stdin: int | None
     ) -> session.Process:
         """Start it with more words and without a terminal; the error names the host."""
         with _named(host):
@@ -180,13 +179,12 @@ def run(
             raise UsageError("cp needs one host to copy from")
         params |= dict.fromkeys(("config", "runtime_endpoint", "image_endpoint", "host_root"))
         copy = command._replace(words=global_words)
-        starts = {host.label: partial(copy.process, host) for host in hosts}
+        starts = {host: partial(copy.process, host) for host in hosts}
         handed_on = [w for n, w in parse().words() if n not in _OF_CLIENT]
         app.copies_elsewhere = partial(host_copying.methods, starts, handed_on)
         return None
     if name == "top" and not is_alone and not _typed(parse()) & {"once", "output", "o"}:
-        labels = [host.label for host in hosts]
-        app.top_elsewhere = labels, partial(ssh.events, hosts, command.start_of_several, len(hosts))
+        app.top_elsewhere = hosts, partial(ssh.events, hosts, command.start_of_several, len(hosts))
         return None
     travel = TRAVELS.get(name, Travel())
     wants = travel.wants
@@ -203,15 +201,15 @@ def run(
 
 
 @contextmanager
-def _named(host: Host) -> Iterator[None]:
+def _named(host: str) -> Iterator[None]:
     """Name the host in its errors."""
     try:
         yield
     except HostError as exc:
-        raise ConnectError(f"{host.label}: {exc.message}", hint=exc.hint) from None
+        raise ConnectError(f"{host}: {exc.message}", hint=exc.hint) from None
 
 
-def _alone(command: _Command, host: Host) -> int:
+def _alone(command: _Command, host: str) -> int:
     env = command.env
     has_terminal = env.stdin_is_terminal and env.stdout_is_terminal and env.stderr_is_terminal
     has_terminal = has_terminal and not command.output_to and command.input_from in (0, None)
@@ -230,14 +228,14 @@ def _alone(command: _Command, host: Host) -> int:
 
 def _together(
     command: _Command,
-    hosts: Sequence[Host],
+    hosts: Sequence[str],
     name: str,
     values: Mapping[str, Any],
     most: int,
 ) -> int:
     from pycrictl.show.merged import Merged, in_order  # noqa: PLC0415 - one host needs none of it
 
-    env, labels = command.env, [host.label for host in hosts]
+    env = command.env
     if values.get("watch"):
         raise UsageError("--watch takes one host", hint="'top' shows several")
     strips = name == "logs" and not values.get("timestamps")
@@ -245,15 +243,15 @@ def _together(
     if strips:
         command.words.append("--timestamps")
     most = len(hosts) if follows else most
-    with _input(command.input_from) as path, Merged(env, labels) as merged:
+    with _input(command.input_from) as path, Merged(env, hosts) as merged:
         events = command.ssh.events(hosts, command.start_of_several, most, stdin=path)
         if name == "logs":
             events = in_order(events, strips=strips, follows=follows)
         for event in events:
             merged.show(event)
-    failed = [f"{host} ({merged.failed[host]})" for host in labels if host in merged.failed]
+    failed = [f"{host} ({merged.failed[host]})" for host in hosts if host in merged.failed]
     if failed and name not in ("why", "doctor"):  # their status tells of problems
-        env.error(f"failed on {len(failed)} of {plural(len(labels), 'host')}: {', '.join(failed)}")
+        env.error(f"failed on {len(failed)} of {plural(len(hosts), 'host')}: {', '.join(failed)}")
     return ExitCode.FAILURE if failed else ExitCode.OK
 
 

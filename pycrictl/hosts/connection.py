@@ -1,4 +1,8 @@
-"""Connections by the system's ssh, the program at their other end, and commands on several hosts.
+"""The hosts of ``--host``, connections to them by the system's ssh, and the program there.
+
+``USER@HOST:PORT`` and ``ssh://USER@HOST:PORT`` name one host, ``node[01-20]`` a range. ``@NAME`` is
+a group, which is the file ``~/.config/pycrictl/hosts/NAME``, or else the file of that name; both
+have hosts line by line, with comments after ``#``.
 
 One control connection per host is kept for a minute. When it is new, the host is asked once for its
 program (``reach``): that of the same version on PATH, else a copy in the user's cache folder, whose
@@ -18,7 +22,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -29,10 +33,11 @@ from tempfile import TemporaryFile
 from typing import IO, Final
 
 from pycrictl import __version__
+from pycrictl.base.config import read_text
 from pycrictl.base.errors import ConfigError, PycrictlError, UsageError, reason_of
-from pycrictl.base.units import escape, quote
+from pycrictl.base.replacing import replacing
+from pycrictl.base.units import escape, quote, quote_path
 from pycrictl.hosts import session
-from pycrictl.hosts.names import Host
 from pycrictl.hosts.session import COMMAND_VARIABLE, HostError, Process, started
 from pycrictl.show.records import End, Event, Events, received
 
@@ -45,6 +50,68 @@ _OPTIONS: Final = (
 ).split()
 _FILE: Final = re.compile(r"-linux-(\w+?)\.(?:bin|tar\.xz)$")
 _SCRIPT: Final = Path(__file__).with_name("first_contact.sh")
+
+MAX_HOSTS: Final = 1000
+_WORD: Final = re.compile(r"[^,\s]+")
+_RANGE: Final = re.compile(r"\[(\d{1,9})-(\d{1,9})\]", re.ASCII)
+_HOST: Final = re.compile(  # a name that ssh could take for an option is none
+    r"(?:(?P<user>[\w.@+-]+)@)?(?P<name>[A-Za-z0-9_][\w.-]*|\[[0-9A-Fa-f:.%\w]+\])"
+    r"(?::(?P<port>\d{1,5}))?",
+    re.ASCII,
+)
+
+
+def hosts_of(words: Iterable[str], environ: Mapping[str, str]) -> list[str]:
+    """Return the hosts that the values of ``--host`` name, each once, in their order.
+
+    Tables and messages name them so: as they were typed, without ``ssh://``.
+    """
+    home = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~") / ".config"
+    groups = Path(home).expanduser() / "pycrictl/hosts"
+    hosts: dict[str, None] = {}
+    for word in _WORD.findall(" ".join(words)):
+        names = _WORD.findall(_content(word[1:], groups)) if word.startswith("@") else [word]
+        for host in (host for name in names for host in _range(name)):
+            ssh_words(host)  # its error is that of all hosts
+            hosts[host] = None
+            if len(hosts) > MAX_HOSTS:
+                raise UsageError(f"more than {MAX_HOSTS} hosts are named")
+    if not hosts:
+        raise UsageError("no host is named", hint="is a script's variable not set?")
+    return [*hosts]
+
+
+def ssh_words(host: str) -> list[str]:
+    """Return the words by which ssh takes a host, with ``--`` before the last; or UsageError."""
+    match = _HOST.fullmatch(host)
+    if match is None or int(match["port"] or 1) not in range(1, 65536):
+        raise UsageError(f"{quote(host)} is not a host", hint="write [USER@]HOST[:PORT]")
+    port = ["-p", match["port"]] if match["port"] else []
+    user = ["-l", match["user"]] if match["user"] else []
+    return [*port, *user, "--", match["name"].strip("[]")]
+
+
+def _content(name: str, groups: Path) -> str:
+    """Return the hosts of a group or file, without comments."""
+    path = groups / name if name and (groups / name).is_file() else name
+    try:
+        return re.sub("#.*", "", read_text(str(path)))
+    except (OSError, PycrictlError) as exc:
+        reason, hint = reason_of(exc), f"groups are files in {groups}"
+        raise ConfigError(f"cannot read {quote_path(name)}: {reason}", hint=hint) from None
+
+
+def _range(word: str) -> Iterator[str]:
+    """Yield the hosts of ``node[01-20]``, with as many digits as typed; another word is one."""
+    if (match := _RANGE.search(word)) is None:
+        yield word.removeprefix("ssh://").rstrip("/")
+        return
+    first, last = int(match[1]), int(match[2])
+    if not first <= last < first + MAX_HOSTS:
+        raise UsageError(f"{quote(word)} is not a range", hint="write node[01-20]")
+    for number in range(first, last + 1):
+        text = str(number).zfill(len(match[1]))
+        yield from _range(f"{word[: match.start()]}{text}{word[match.end() :]}")
 
 
 @dataclass
@@ -60,19 +127,15 @@ class Program:
     machine: str
 
     @cached_property
-    def digest(self) -> str:
-        """The SHA-256 of what ``sha256sum`` prints for its files in the order of their names.
+    def name(self) -> str:
+        """The name of its folder in a host's cache, with a digest that a host can compute.
 
-        It is the same for a folder and its archive, and any host can compute it of its copy.
+        It is the SHA-256 of what ``sha256sum`` prints for its files in the order of their names,
+        and the same for a folder and its archive.
         """
         sums = {f"./{name}": hashlib.sha256(content).hexdigest() for name, content in self._files()}
         lines = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
-        return hashlib.sha256(lines.encode()).hexdigest()
-
-    @property
-    def name(self) -> str:
-        """The name of its folder in a host's cache."""
-        return f"{__version__}-{self.machine}-{self.digest[:32]}"
+        return f"{__version__}-{self.machine}-{hashlib.sha256(lines.encode()).hexdigest()}"
 
     @cached_property
     def packed(self) -> IO[bytes]:
@@ -105,7 +168,7 @@ class Program:
             else:
                 yield "pycrictl", self.source.read_bytes()
         except (OSError, tarfile.TarError, EOFError) as exc:
-            text = f"cannot read {quote(str(self.source), 4096)}: {reason_of(exc)}"
+            text = f"cannot read {quote_path(str(self.source))}: {reason_of(exc)}"
             raise ConfigError(text) from None
 
 
@@ -136,7 +199,7 @@ class Ssh:
             self._words = shlex.split(self.environ.get(COMMAND_VARIABLE) or "ssh")
         except ValueError as exc:
             raise UsageError(f"{COMMAND_VARIABLE}: {str(exc).lower()}") from None
-        folder = Path(session.way_file(self.environ, "")).parent
+        folder = Path(session.control_socket(self.environ, "")).parent
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         if not session.is_private(str(folder)):
@@ -146,13 +209,12 @@ class Ssh:
     @cached_property
     def _programs(self) -> dict[str, Program]:
         """What can be sent to machines, as ``uname -m`` prints them."""
-        files = sorted(self._downloads.glob(f"pycrictl-{__version__}-linux-*"))
-        if self.program:
-            files = [Path(self.program)]
+        downloads = sorted(self._downloads.glob(f"pycrictl-{__version__}-linux-*"))
+        files = [Path(self.program)] if self.program else downloads
         matches = [(_FILE.search(file.name), file) for file in files]
         programs = {match[1]: Program(file, match[1]) for match, file in matches if match}
         if self.program and not programs:
-            text = f"{quote(self.program, 4096)} is not a file of a release"
+            text = f"{quote_path(self.program)} is not a file of a release"
             raise ConfigError(text, hint="their names end with -linux-MACHINE.bin or .tar.xz")
         if not self.program and getattr(sys, "frozen", False):
             file, machine = Path(sys.executable), platform.machine()
@@ -160,57 +222,50 @@ class Ssh:
             programs[machine] = Program(file.parent if is_folder else file, machine)
         return programs
 
-    def reach(self, host: Host) -> session.Fields:
+    def reach(self, host: str) -> session.Fields:
         """Return how commands are run there; sends the program if the host needs it."""
-        file = session.way_file(self.environ, host.label)
-        way = (self.keeps and session.known_way(file)) or self._new_way(host, file)
+        socket = session.control_socket(self.environ, host)
+        way = (self.keeps and session.known_way(socket)) or self._new_way(host, socket)
         return {**way, "sudo": [""]} if self.sudo else way
 
-    def _new_way(self, host: Host, file: str) -> session.Fields:
+    def _new_way(self, host: str, socket: str) -> session.Fields:
         with self._lock:  # digests are computed once
-            programs = [f"{p.machine}:{p.name}:{p.digest}" for p in self._programs.values()]
-        words = {"version": __version__, "programs": " ".join(programs)}
-        machine, *path = self._answer(host, "find", words)
-        program = " ".join(path)
-        if not path or not self.keeps:
+            programs = " ".join(program.name for program in self._programs.values())
+        answer = self._answer(host, "find", version=__version__, programs=programs)
+        machine, _, program = answer.partition(" ")
+        if not program or not self.keeps:
             program = f"{self._send(host, machine)}/pycrictl"
         if not re.fullmatch(r"/[\w./+@=,-]+", program, re.ASCII):
             raise HostError(f"the program there has an unusable name: {escape(program)}")
-        socket = session.socket_of(self.environ, host.label)
-        way = {"socket": [socket], "ssh": self._options(host), "name": [host.name]}
+        way = {"socket": [socket], "ssh": self._ssh(host), "host": ssh_words(host)}
         if not self.keeps:
-            scratch = str(Path(program).parent.parent)
-            program = f"env XDG_CACHE_HOME={scratch}/cache {program}"
+            scratch = str(Path(program).parent.parent.parent)
+            program = f"env XDG_CACHE_HOME={scratch} {program}"
             return {**way, "program": [program], "scratch": [scratch]}
-        way |= {"program": [program], "file": [file]}
-        with suppress(OSError):
-            way["inode"] = [str(os.lstat(socket).st_ino)]
-            Path(file).write_bytes(session.pack(way))
+        way["program"] = [program]
+        with suppress(OSError), replacing(f"{socket}.way") as file:
+            file.write(session.pack(way))
         return way
 
-    def put(self, host: Host, content: bytes) -> str:
+    def put(self, host: str, content: bytes) -> str:
         """Write ``sent`` into a private temporary folder there; return that."""
         with TemporaryFile() as file:
             file.write(content)
             file.seek(0)
-            return self._answer(host, "put", {}, file)[0]
+            return self._answer(host, "put", file)
 
-    def _options(self, host: Host) -> list[str]:
-        words = [*self._words, *_OPTIONS, f"-oConnectTimeout={max(round(self.timeout_s), 1)}"]
-        words.append(f"-oControlPath={session.socket_of(self.environ, host.label)}")
-        words += ["-p", host.port] if host.port else []
-        return words + (["-l", host.user] if host.user else [])
+    def _ssh(self, host: str) -> list[str]:
+        socket, wait_s = session.control_socket(self.environ, host), max(round(self.timeout_s), 1)
+        return [*self._words, *_OPTIONS, f"-oConnectTimeout={wait_s}", f"-oControlPath={socket}"]
 
-    def _answer(
-        self, host: Host, action: str, variables: Mapping[str, str], stdin: IO[bytes] | None = None
-    ) -> list[str]:
-        """Return the words that the script for first contact answers."""
+    def _answer(self, host: str, action: str, stdin: IO[bytes] | None = None, **texts: str) -> str:
+        """Return what the script for first contact answers, with its variables set to texts."""
         lines = [line for line in _SCRIPT.read_text().splitlines() if not line.startswith("#")]
-        values = [f'{name}="{value}";' for name, value in {"action": action, **variables}.items()]
-        script = " ".join([*values, *map(str.strip, lines)])
+        values = [f'{name}="{text}";' for name, text in texts.items()]
+        script = " ".join([f"action={action};", *values, *map(str.strip, lines)])
         timeout_s = self.timeout_s if action == "find" and not self.asks else None
         asks = f"-oBatchMode={'no' if self.asks else 'yes'}"
-        words = [*self._options(host), asks, "-T", "--", host.name, f"sh -c '{script}'"]
+        words = [*self._ssh(host), asks, "-T", *ssh_words(host), f"sh -c '{script}'"]
         try:
             with closing(Process(words, stdin.fileno() if stdin else None, {})) as process:
                 for _ in process.pieces(timeout_s):
@@ -222,9 +277,9 @@ class Ssh:
         output = process.before[process.stdout].decode(errors="replace")
         if (match := re.search(r"(?m)^pycrictl-answer (.*)\n", output)) is None:
             raise process.failure()
-        return match[1].split()
+        return match[1].strip()
 
-    def _send(self, host: Host, machine: str) -> str:
+    def _send(self, host: str, machine: str) -> str:
         """Send the program; return its folder."""
         program = self._programs.get(machine)
         if program is None:
@@ -236,20 +291,20 @@ class Ssh:
             raise HostError(text, hint=hint)
         with self._lock:
             packed = program.packed
-        self.note(f"sending the program to {host.label} ({packed.tell() >> 20} MiB)")
-        words = {"name": program.name, "digest": program.digest, "keeps": "1" * self.keeps}
+        self.note(f"sending the program to {host} ({packed.tell() >> 20} MiB)")
+        keeps = "1" * self.keeps
         try:
             # Each host reads at a place of its own.
             with Path(f"/proc/self/fd/{packed.fileno()}").open("rb") as sent:
-                return " ".join(self._answer(host, "send", words, sent))
+                return self._answer(host, "send", sent, name=program.name, keeps=keeps)
         except HostError as exc:
             hint = "--no-keep puts it into $TMPDIR or /tmp"
             raise HostError(f"cannot put the program there: {exc.message}", hint=hint) from None
 
     def events(
         self,
-        hosts: Sequence[Host],
-        start: Callable[[Host], session.Fields],
+        hosts: Sequence[str],
+        start: Callable[[str], session.Fields],
         most: int,
         *,
         stdin: str = os.devnull,
@@ -268,7 +323,7 @@ class Ssh:
         # Bounded, so that no host is read faster than it is shown.
         arrived: queue.Queue[tuple[str, Event]] = queue.Queue(64)
 
-        def run(host: Host) -> None:
+        def run(host: str) -> None:
             while True:
                 end = End(1, "internal error")
                 try:
@@ -277,12 +332,12 @@ class Ssh:
                         process = started(way, told, file.fileno())
                     with closing(process):
                         for event in received(process.pieces(), told["records"][0].encode()):
-                            arrived.put((host.label, event))
+                            arrived.put((host, event))
                     end = End(process.result(), "")
                 except (HostError, PycrictlError) as exc:
                     end = End(1, exc.message + (f" ({exc.hint})" if exc.hint else ""))
                 finally:
-                    arrived.put((host.label, end))
+                    arrived.put((host, end))
                 if retry_s is None:
                     return
                 time.sleep(retry_s)
@@ -292,10 +347,8 @@ class Ssh:
             pool.submit(run, host)
         running = len(hosts)
         while running:
-            try:
-                label, event = arrived.get(timeout=0.1)
-            except queue.Empty:
-                yield None
-            else:
-                yield label, event
-                running -= isinstance(event, End) and retry_s is None
+            event: tuple[str, Event] | None = None
+            with suppress(queue.Empty):
+                event = arrived.get(timeout=0.1)
+                running -= isinstance(event[1], End) and retry_s is None
+            yield event

@@ -9,17 +9,15 @@ cache="${XDG_CACHE_HOME:-$HOME/.cache}/pycrictl";
 own() { [ -O "$1" ] && [ -d "$1" ] && case $(ls -ld "$1") in drwx------*) : ;; *) false ;; esac; };
 sum() {
     s=$(cd "$1" && find . -type f -o -type l | LC_ALL=C sort | xargs sha256sum | sha256sum) &&
-    [ "${s%% *}" = "$digest" ];
+    [ "${s%% *}" = "${name##*-}" ];
 };
-fail() { rm -rf "$new"; rmdir "$base"; exit 1; };
+fail() { { rm -rf "$new"; rmdir "$cache" "${cache%/*}"; } 2>/dev/null; exit 1; };
 
 case $action in
 find)
-    machine=$(uname -m); name=; digest=;
+    machine=$(uname -m); name=;
     case $(ldd --version 2>&1) in *musl*) machine=$machine-musl ;; esac;
-    for i in $programs; do
-        case $i in $machine:*) i=${i#*:}; name=${i%:*}; digest=${i#*:} ;; esac;
-    done;
+    for i in $programs; do case $i in "$version-$machine-"*) name=$i ;; esac; done;
     program=$(command -v pycrictl) && case $("$program" --version </dev/null 2>/dev/null) in
         "pycrictl version $version") : ;;
         *) program= ;;
@@ -30,25 +28,24 @@ find)
     echo; echo pycrictl-answer "$machine" "$program" ;;
 
 send)
-    if [ -n "$keeps" ]; then
-        base=$cache;
-        mkdir -p "$base" || exit 1;
-        chmod 700 "$base";
-        own "$base" || { echo "$base is a link or another user owns it" >&2; exit 1; };
-    else
-        base=$(mktemp -d "${TMPDIR:-/tmp}/pycrictl-XXXXXX") || exit 1;
+    if [ -z "$keeps" ]; then
+        XDG_CACHE_HOME=$(mktemp -d "${TMPDIR:-/tmp}/pycrictl-XXXXXX") || exit 1;
+        export XDG_CACHE_HOME; cache=$XDG_CACHE_HOME/pycrictl;
     fi;
-    new=$(mktemp -d "$base/.host-XXXXXX") || exit 1;
-    trap "fail 2>/dev/null" HUP INT TERM PIPE;
-    e=$(tar -xzf - -C "$new" 2>&1) || { echo "${e%%tar: Exit*}" >&2; fail 2>/dev/null; };
-    sum "$new" || { echo "it arrived damaged" >&2; fail 2>/dev/null; };
-    "$new/pycrictl" --version </dev/null >/dev/null || fail 2>/dev/null;
-    rm -rf "$base/$name";
-    mv "$new" "$base/$name" || fail 2>/dev/null;
-    for o in "$base"/[0-9]*-*-* "$base"/.host-*; do
-        [ "$o" = "$base/$name" ] || find "$o" -prune -type d -mtime +0 -exec rm -rf {} + ;
+    mkdir -p "$cache" || exit 1;
+    chmod 700 "$cache";
+    own "$cache" || { echo "$cache is a link or another user owns it" >&2; exit 1; };
+    new=$(mktemp -d "$cache/.host-XXXXXX") || exit 1;
+    trap fail HUP INT TERM PIPE;
+    e=$(tar -xzf - -C "$new" 2>&1) || { echo "${e%%tar: Exit*}" >&2; fail; };
+    sum "$new" || { echo "it arrived damaged" >&2; fail; };
+    "$new/pycrictl" --version </dev/null >/dev/null || fail;
+    rm -rf "$cache/$name";
+    mv "$new" "$cache/$name" || fail;
+    for o in "$cache"/[0-9]*-*-* "$cache"/.host-*; do
+        [ "$o" = "$cache/$name" ] || find "$o" -prune -type d -mtime +0 -exec rm -rf {} + ;
     done 2>/dev/null;
-    echo; echo pycrictl-answer "$base/$name" ;;
+    echo; echo pycrictl-answer "$cache/$name" ;;
 
 put)
     base=$(mktemp -d "${TMPDIR:-/tmp}/pycrictl-XXXXXX") || exit 1;

@@ -12,6 +12,8 @@ import sys
 import time
 from contextlib import closing, suppress
 
+from pycrictl.base.output import write_pieces
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,20 +54,14 @@ class HostError(Exception):
         self.message, self.hint, self.is_begun = message, hint, is_begun
 
 
-def socket_of(environ: Mapping[str, str], label: str) -> str:
+def control_socket(environ: Mapping[str, str], host: str) -> str:
     """Return the path of a host's control socket: 128 bits of a digest, as 107 bytes are most."""
-    import hashlib  # takes time to load
+    import hashlib  # takes time to load, and the host's end needs none
 
-    folder, key = os.path.split(way_file(environ, label))
-    return f"{folder}/{hashlib.sha256(key.encode()).hexdigest()[:32]}"
-
-
-def way_file(environ: Mapping[str, str], label: str) -> str:
-    """Return the path of the file with what is known of a host, for ``known_way``."""
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     folder = f"{runtime}/pycrictl" if runtime else f"/tmp/pycrictl-ssh-{os.geteuid()}"
-    key = f"{environ.get(COMMAND_VARIABLE, '')}\0{label}".encode(errors="surrogateescape")
-    return f"{folder}/{key.hex()}.way"
+    key = f"{environ.get(COMMAND_VARIABLE, '')}\0{host}".encode(errors="surrogateescape")
+    return f"{folder}/{hashlib.sha256(key).hexdigest()[:32]}"
 
 
 def is_private(folder: str) -> bool:
@@ -88,25 +84,22 @@ def unpack(content: bytes) -> Fields:
     return fields
 
 
-def known_way(file: str) -> Fields | None:
-    """Return how commands are run on a host, if its control connection is kept.
+def known_way(socket: str) -> Fields | None:
+    """Return how commands are run on a host, from beside its control socket; None if it is closed.
 
-    ``ssh`` are the words of ssh with its options, ``name`` is its destination, ``program`` runs the
-    program there, by sudo if ``sudo`` is set. ``scratch`` are folders to remove afterwards. The
-    ``inode`` tells the ``socket`` of this connection from later ones; ``file`` is the argument.
+    ``ssh`` are the words of ssh with its options, ``host`` those for the host, ``program`` runs the
+    program there, by sudo if ``sudo`` is set. ``scratch`` are folders to remove afterwards.
     """
     try:
-        with open(file, "rb") as content:
-            way = unpack(content.read())
-        is_kept = way["inode"] == [str(os.lstat(way["socket"][0]).st_ino)]
-        return way if is_kept and is_private(os.path.dirname(file)) else None
-    except (OSError, KeyError):  # KeyError: it is being written
+        with open(f"{socket}.way", "rb") as file:
+            # What is older was known of an earlier connection.
+            is_kept = os.fstat(file.fileno()).st_mtime_ns >= os.lstat(socket).st_mtime_ns
+            return unpack(file.read()) if is_kept and is_private(os.path.dirname(socket)) else None
+    except OSError:
         return None
 
 
-def start_message(
-    program: str, label: str, argv: Sequence[str], environ: Mapping[str, str]
-) -> Fields:
+def start_message(host: str, argv: Sequence[str], environ: Mapping[str, str]) -> Fields:
     """Return what the host's end is told to run.
 
     More fields: ``files``, the folder there with what else travels; ``terminals``, the descriptors
@@ -114,7 +107,7 @@ def start_message(
     records of output, unless ``plain`` is there.
     """
     sent = [f"{name}={environ[name]}" for name in SENT_VARIABLES if name in environ]
-    return {"argv": [program, *argv], "host": [label], "environ": sent}
+    return {"argv": [*argv], "host": [host], "environ": sent}
 
 
 def run_kept(argv: Sequence[str]) -> int | None:
@@ -122,18 +115,18 @@ def run_kept(argv: Sequence[str]) -> int | None:
 
     It is ``-H HOST COMMAND …``, or ``COMMAND …`` with the variable.
     """
-    label, words = os.environ.get(HOST_VARIABLE, ""), [*argv[1:]]
+    host, words = os.environ.get(HOST_VARIABLE, ""), [*argv[1:]]
     if words[:1] in (["-H"], ["--host"]) and words[1:]:
-        _, label, *words = words
+        _, host, *words = words
     if not words or words[0] not in _PLAIN or "PYCRICTL_ON_HOST" in os.environ:
         return None
-    if (way := known_way(way_file(os.environ, label))) is None:
+    if (way := known_way(control_socket(os.environ, host))) is None:
         return None
     for number in (signal.SIGTERM, signal.SIGHUP):  # else the terminal would stay raw
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    start = start_message(argv[0].rpartition("/")[2], label, words, os.environ)
+    start = start_message(host, [argv[0].rpartition("/")[2], *words], os.environ)
     try:
         return run(way, start, is_terminal=all(map(os.isatty, (0, 1, 2))))
     except OSError as exc:
@@ -141,7 +134,7 @@ def run_kept(argv: Sequence[str]) -> int | None:
     except HostError as exc:
         if not exc.is_begun:
             return None
-        text = f"{label}: {exc.message}"
+        text = f"{host}: {exc.message}"
     os.write(2, f"pycrictl: {text}\n".encode())
     return 1
 
@@ -167,7 +160,7 @@ def run(
             _share_terminal(process)
         else:
             for is_error, data in process.pieces():
-                write(2 if is_error else stdout, data)
+                write_pieces(2 if is_error else stdout, [data])
     return process.result()
 
 
@@ -180,7 +173,7 @@ def started(
     # sudo passes on no variables.
     command = f'{sudo}{way["program"][0]} __host {told} "$SSH_CONNECTION"'
     flags = ["-tt", "-o", "LogLevel=ERROR"] if is_terminal else ["-T", "-o", "BatchMode=yes"]
-    words = [*way["ssh"], *flags, "--", *way["name"], command]
+    words = [*way["ssh"], *flags, *way["host"], command]
     process = Process(words, stdin, way, is_terminal=is_terminal)
     if is_terminal and sudo:
         process.before.clear()  # it may ask for a password
@@ -260,7 +253,7 @@ class Process:
                 if descriptor in keyboard:
                     if not data:
                         return
-                    write(self._control, data)
+                    write_pieces(self._control, [data])
                 elif not data:
                     left.remove(descriptor)
                     if descriptor == self.stdout and not self._way:
@@ -293,8 +286,8 @@ class Process:
         """Return the command's exit status; HostError if it has not begun, or was cut off."""
         status = self.close()
         if self.stdout in self.before:
-            with suppress(OSError, KeyError):
-                os.unlink(self._way["file"][0])
+            with suppress(OSError):
+                os.unlink(f"{self._way['socket'][0]}.way")
             raise self.failure()
         # So ssh ends with its connection, whose socket vanishes a moment later; so may a command.
         for _ in range(25 if status == 255 else 0):
@@ -329,7 +322,7 @@ def _share_terminal(process: Process) -> None:
         for _, data in process.pieces(keyboard=[0]):
             *texts, data = (held + data).split(STOPPED)
             for text in texts:
-                write(1, text)
+                write_pieces(1, [text])
                 termios.tcsetattr(0, termios.TCSADRAIN, saved)
                 os.kill(0, signal.SIGSTOP)
                 tty.setraw(0)
@@ -337,17 +330,7 @@ def _share_terminal(process: Process) -> None:
                 os.write(process.stdout, b"\n")
             at = data.rfind(b"\x1b")
             held = data[at:] if at >= 0 and STOPPED.startswith(data[at:]) else b""
-            write(1, data[: len(data) - len(held)])
+            write_pieces(1, [data[: len(data) - len(held)]])
     finally:
         signal.signal(signal.SIGWINCH, signal.SIG_DFL)
         termios.tcsetattr(0, termios.TCSADRAIN, saved)
-
-
-def write(descriptor: int, data: bytes | memoryview) -> None:
-    """Write all data, also where another program made the descriptor non-blocking."""
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(descriptor, view) :]
-        except BlockingIOError:
-            select.select([], [descriptor], [])

@@ -25,7 +25,7 @@ VERSION = cri_pb2.VersionResponse(
     version="1", runtime_name="r", runtime_version="2", runtime_api_version="v1"
 )
 TABLE = "Version:  1\nRuntimeName:  r\nRuntimeVersion:  2\nRuntimeApiVersion:  v1\n"
-NAME = rf"{re.escape(__version__)}-{os.uname().machine}-[0-9a-f]{{32}}"
+NAME = rf"{re.escape(__version__)}-{os.uname().machine}-[0-9a-f]{{64}}"
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_the_program_is_sent_once_and_kept_for_its_user_only(fresh: Hosts, runti
 def test_older_copies_are_removed_and_nothing_else(fresh: Hosts, runtime: str) -> None:
     host = add(fresh, runtime)
     require_table(fresh)
-    older = host.cache / f"0.0.1-{os.uname().machine}-{'0' * 32}"
+    older = host.cache / f"0.0.1-{os.uname().machine}-{'0' * 64}"
     others = [host.cache / name for name in ("bin-0123", "programs", "0.0.1-notes")]
     for folder in (older, *others):
         (folder / "lib").mkdir(parents=True)
@@ -153,6 +153,10 @@ def test_only_the_same_version_on_path_is_used(
 
 
 def test_no_keep_leaves_nothing(fresh: Hosts, runtime: str) -> None:
+    """Nor does a single-file program, which unpacks itself into the cache folder."""
+    unpacks = 'mkdir -p "${XDG_CACHE_HOME:-$HOME/.cache}/pycrictl/bin-0"'
+    first, rest = fresh.program.read_text().split("\n", 1)
+    fresh.program.write_text(f"{first}\n{unpacks}\n{rest}")
     scratch = fresh.folder / "scratch"
     scratch.mkdir()
     host = add(fresh, runtime, variables={"TMPDIR": str(scratch)})

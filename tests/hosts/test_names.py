@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pycrictl.base.errors import ConfigError, PycrictlError
-from pycrictl.hosts.names import Host, hosts_of
-from pycrictl.hosts.session import socket_of
+from pycrictl.hosts.connection import hosts_of, ssh_words
+from pycrictl.hosts.session import control_socket
 
 
 @pytest.fixture
@@ -19,16 +19,17 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("typed", "host"),
+    ("typed", "host", "words"),
     [
-        ("n1", Host("n1", "", "n1", "")),
-        ("root@n1:2222", Host("root@n1:2222", "root", "n1", "2222")),
-        ("ssh://admin@n1:22/", Host("admin@n1:22", "admin", "n1", "22")),
-        ("[fe80::1%eth0]:22", Host("[fe80::1%eth0]:22", "", "fe80::1%eth0", "22")),
+        ("n1", "n1", "-- n1"),
+        ("root@n1:2222", "root@n1:2222", "-p 2222 -l root -- n1"),
+        ("ssh://a@b.example@n1:22/", "a@b.example@n1:22", "-p 22 -l a@b.example -- n1"),
+        ("[fe80::1%eth0]:22", "[fe80::1%eth0]:22", "-p 22 -- fe80::1%eth0"),
     ],
 )
-def test_a_host(environ: dict[str, str], typed: str, host: Host) -> None:
+def test_a_host(environ: dict[str, str], typed: str, host: str, words: str) -> None:
     assert hosts_of([typed], environ) == [host]
+    assert ssh_words(host) == words.split()
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def groups(environ: dict[str, str]) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("typed", "labels"),
+    ("typed", "hosts"),
     [
         ("n[08-10],n08 gpu1", ["n08", "n09", "n10", "gpu1"]),
         ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
@@ -56,12 +57,11 @@ def groups(environ: dict[str, str]) -> Path:
     ids=["list", "ranges", "groups", "file"],
 )
 def test_several_hosts_are_named_once(
-    environ: dict[str, str], groups: Path, typed: str, labels: list[str]
+    environ: dict[str, str], groups: Path, typed: str, hosts: list[str]
 ) -> None:
     (groups / "workers").write_text("# all\nnode[01-02]  # two\n\n")
     (groups / "gpu").write_text("gpu1\nadmin@gpu2:22\n")
-    found = hosts_of([typed.format(folder=groups)], environ)
-    assert [host.label for host in found] == labels
+    assert hosts_of([typed.format(folder=groups)], environ) == hosts
 
 
 def test_what_is_no_group_is_one_error(environ: dict[str, str]) -> None:
@@ -73,9 +73,9 @@ def test_what_is_no_group_is_one_error(environ: dict[str, str]) -> None:
 
 def test_no_two_hosts_share_a_control_socket() -> None:
     """Not even if shorter checksums of their names are equal; ssh adds 17 characters to a path."""
-    labels = ["plumless", "buckeroo"]
-    assert zlib.crc32(labels[0].encode()) == zlib.crc32(labels[1].encode())
-    paths = [socket_of({"XDG_RUNTIME_DIR": f"/run/user/{2**31}"}, label) for label in labels]
+    hosts = ["plumless", "buckeroo"]
+    assert zlib.crc32(hosts[0].encode()) == zlib.crc32(hosts[1].encode())
+    paths = [control_socket({"XDG_RUNTIME_DIR": f"/run/user/{2**31}"}, host) for host in hosts]
     assert paths[0] != paths[1]
     assert len(Path(paths[0]).name) * 4 >= 128
     assert len(paths[0]) + 17 <= 107
