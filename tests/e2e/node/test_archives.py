@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
+import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
+import sys
 import tarfile
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,6 +120,50 @@ def test_a_stream_saves_the_same_bytes_each_time(
     assert form == "docker" or lab.node.store.blobs() == before
     forget_images(lab)
     assert crictl.run("load", stdin=first).stdout.decode() == f"{lab.reference(web)}\n"
+
+
+def test_a_slow_reader_costs_no_memory(lab: Lab, crictl: Program, command: list[str]) -> None:
+    """It reads only what has filled the pipe; meanwhile nothing gathers in memory."""
+    image = lab.image("large:1", 100 * MIB)
+    reference = lab.push(image)
+    lab.node.kubelet.pull(reference)
+    expected = hashlib.sha256(crictl.run("save", reference).stdout).digest()
+    with subprocess.Popen([*command, "save", reference], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        pipe, read, peaks = process.stdout.fileno(), hashlib.sha256(), list[int]()
+        capacity = fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+        for _ in range(32):
+            wait_until(lambda: waiting_bytes(pipe) > capacity // 2)
+            peaks.append(peak_kib(process.pid))
+            read.update(os.read(pipe, capacity))
+        while piece := os.read(pipe, capacity):
+            read.update(piece)
+            peaks[-1] = peak_kib(process.pid) or peaks[-1]
+    assert (process.returncode, read.digest()) == (0, expected)
+    assert peaks[-1] - peaks[0] < 16 * 1024
+    lab.clean()
+
+
+def waiting_bytes(pipe: int) -> int:
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def peak_kib(pid: int) -> int:
+    """Return the most memory that a process has had; 0 if it has ended."""
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(match[1]) if match else 0
+
+
+def test_a_reader_that_goes_away(lab: Lab, command: list[str], web: Image) -> None:
+    """As ``head`` does; it is no error to tell."""
+    words = [*command, "save", lab.reference(web)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert os.read(process.stdout.fileno(), 1000)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 128 + signal.SIGPIPE
 
 
 def test_skopeo_reads_and_writes(lab: Lab, crictl: Program, web: Image, folder: Path) -> None:
