@@ -12,12 +12,11 @@ from typing import Any, Final
 from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.servicelog import Log, notify, watchdog_s
 from pycrictl.base.signals import ENDING
-from pycrictl.copy.service.copies import Copies, Copy
 from pycrictl.kube.events import EventRecorder
 from pycrictl.proxy import server as clients
 from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.copy_calls import COPY_FROM, COPY_TO, CopyCalls
-from pycrictl.proxy.events import Emit, Events
+from pycrictl.proxy.events import Events
 from pycrictl.proxy.handover import HandOver
 from pycrictl.proxy.operators import Operators
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
@@ -27,16 +26,14 @@ from pycrictl.proxy.pulls.progress_streams import (
     PullProgress,
 )
 from pycrictl.proxy.pulls.pull_image import PULL_PATH, PullLimiter
-from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import RuntimeLookup, problem
-from pycrictl.proxy.serve.http_server import MakePage, PageServer
+from pycrictl.proxy.serve.http_server import PageServer
 from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
 from pycrictl.proxy.server import JITTER, CriServer
 from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.telemetry.event_log import EventLog
 from pycrictl.proxy.telemetry.history import PullHistory
-from pycrictl.proxy.telemetry.pod_pulls import PodPulls
-from pycrictl.proxy.telemetry.pod_pulls import recorder as pod_recorder
+from pycrictl.proxy.telemetry.pod_pulls import PodPulls, recorder
 from pycrictl.proxy.upstream import Upstream, ends
 from pycrictl.streams.loop import end_tasks
 
@@ -99,14 +96,16 @@ class App:
         events.consumers += (self.hand_over, notifier, self.history)
         self.pages: PageServer | None = None
         if settings.metrics_address is not None:
-            metrics, pages = _metrics(upstream, limiter.queue, copies.service, tokens, streams)
-            events.consumers.append(metrics)
-            self.pages = PageServer(pages, log=log)
+            from pycrictl.proxy.telemetry.pages import pages  # noqa: PLC0415 - an option
+
+            states = limiter.queue, copies.service, tokens, streams
+            made = pages(events, upstream, *states)
+            self.pages = PageServer(made, settings.metrics_address, log)
         self.pod_events: EventRecorder | None = None
         if settings.events:
             pulls = PodPulls(limiter.queue.book, layers.seen)
             events.consumers.append(pulls)
-            self.pod_events = pod_recorder(settings.events, pulls, layers, notifier, log)
+            self.pod_events = recorder(settings.events, pulls, layers, notifier, log)
 
     async def run(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
@@ -135,7 +134,7 @@ class App:
         self._start_consumers()
         stack.push_async_callback(self.copies.service.stop)
         stack.push_async_callback(self.streams.stop)
-        stack.push_async_callback(lambda: end_tasks(self._tasks))
+        stack.push_async_callback(end_tasks, self._tasks)
         self._take_signals()
         cri, admin = (str(own.path) for own in self.hand_over.sockets)
         await self.server.start(cri)
@@ -147,9 +146,8 @@ class App:
         self.copies.service.start()
 
     def _start_consumers(self) -> None:
-        if self.pages is not None and self.settings.metrics_address is not None:
-            where = self.pages.start(self.settings.metrics_address)
-            self.log.info("metrics", listen=where.authority)
+        if self.pages is not None:
+            self.log.info("metrics", listen=self.pages.start().authority)
         if self.pod_events is not None:
             self.pod_events.start()
 
@@ -268,23 +266,6 @@ class App:
         while not self.hand_over.successor_pid:
             notify("WATCHDOG=1", self.environ)
             await asyncio.sleep(interval_s)
-
-
-def _metrics(
-    upstream: Upstream,
-    queue: PullQueue,
-    copies: Copies[Copy],
-    tokens: Tokens,
-    streams: StreamServer,
-) -> tuple[Emit, dict[str, MakePage]]:
-    """Return a consumer of events that counts them, and the pages that show its numbers."""
-    from pycrictl.base.metricspage import MetricsPage  # noqa: PLC0415 - an option
-    from pycrictl.proxy.telemetry.metrics import Metrics  # noqa: PLC0415
-    from pycrictl.proxy.telemetry.pages import add_states, pages  # noqa: PLC0415
-
-    page = MetricsPage("pycrictl_")
-    add_states(page, queue, copies, tokens, streams)
-    return Metrics(page), pages(upstream, page)
 
 
 def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:

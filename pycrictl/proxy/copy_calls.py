@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base.errors import ConnectError, PycrictlError, UsageError
-from pycrictl.copy.rules.outcome import refusal_codes
+from pycrictl.base.errors import PycrictlError, UsageError
 from pycrictl.copy.rules.spec import check_container_path
 from pycrictl.copy.service.copies import Copies, Copy
 from pycrictl.copy.service.life import Event
@@ -28,12 +27,11 @@ from pycrictl.copy.service.transfer import Download, Upload
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import FROM_CONTAINER, TO_CONTAINER, ChannelProtocol
 from pycrictl.proxy.events import CopyEnded, Emit
-from pycrictl.proxy.runtime_lookup import TIMEOUT_S, CallFailed, RuntimeLookup
+from pycrictl.proxy.runtime_lookup import TIMEOUT_S, RuntimeLookup, refusal
 from pycrictl.proxy.serve.stream_server import COPY_PATH, LIFETIME_S, Tokens
 from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.upstream import Answer, CallRequest
 from pycrictl.runtime.cri.calls.client import CriClient
-from pycrictl.streams.wire.codes import INVALID_ARGUMENT, NOT_FOUND
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -78,7 +76,7 @@ class CopyCalls:
         except (PycrictlError, DecodeError) as exc:
             if copy is not None:  # there are too many URLs
                 await self.service.give_up(copy, Event.ABANDONED, str(exc))
-            return _refusal(exc)
+            return refusal(exc)
         response: Message = cri_pb2.CopyToContainerResponse(url=url)
         if not copy.is_to:
             response = cri_pb2.CopyFromContainerResponse(
@@ -143,15 +141,3 @@ def _names(copy: Copy) -> dict[str, str]:
         "pod": copy.sandbox_id,
         "path": os.fsdecode(copy.path),
     }
-
-
-def _refusal(exc: Exception) -> Answer:
-    if isinstance(exc, CallFailed):
-        return exc.answer
-    if not isinstance(exc, PycrictlError):
-        return Answer(INVALID_ARGUMENT, "pycrictl proxy: the request cannot be read")
-    code, _ = refusal_codes(exc)
-    if isinstance(exc.__cause__, FileNotFoundError | NotADirectoryError):
-        code = NOT_FOUND
-    hint = f" ({exc.hint})" if exc.hint and not isinstance(exc, ConnectError) else ""
-    return Answer(code, f"pycrictl proxy: {exc.message}{hint}")

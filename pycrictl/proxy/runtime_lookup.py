@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base.errors import PycrictlError
+from pycrictl.base.errors import ConnectError, PycrictlError
 from pycrictl.base.units import quote
+from pycrictl.copy.rules.outcome import refusal_codes
 from pycrictl.proxy.upstream import Answer, Upstream
 from pycrictl.pulls.messages import WHOLE_NODE
 from pycrictl.runtime.cri.calls.client import method
@@ -135,6 +136,19 @@ class RuntimeLookup:
             return called.response_type.FromString(answer.response)
         except DecodeError:
             raise CallFailed(_broken(name)) from None
+
+
+def refusal(exc: PycrictlError | DecodeError) -> Answer:
+    """Return the answer to a call that the proxy cannot fulfil."""
+    if isinstance(exc, CallFailed):
+        return exc.answer
+    if isinstance(exc, DecodeError):
+        return Answer(INVALID_ARGUMENT, "pycrictl proxy: the request cannot be read")
+    code, _ = refusal_codes(exc)
+    if isinstance(exc.__cause__, FileNotFoundError | NotADirectoryError):
+        code = NOT_FOUND
+    hint = f" ({exc.hint})" if exc.hint and not isinstance(exc, ConnectError) else ""
+    return Answer(code, f"pycrictl proxy: {exc.message}{hint}")
 
 
 def _matches(items: Any, wanted: str) -> list[Any]:

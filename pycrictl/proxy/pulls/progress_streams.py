@@ -20,19 +20,18 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base.errors import Exhausted
+from pycrictl.base.errors import PycrictlError
 from pycrictl.proxy.events import Event, PullEnded, PullQueued, PullStarted
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.pull_calls import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.proxy.pulls.queue import PullQueue, expected_starts
-from pycrictl.proxy.runtime_lookup import CallFailed, PodKey, PullTarget, RuntimeLookup
+from pycrictl.proxy.runtime_lookup import PodKey, PullTarget, RuntimeLookup, refusal
 from pycrictl.proxy.serve.stream_server import PROGRESS_PATH, Tokens
 from pycrictl.proxy.upstream import Answer, CallRequest
 from pycrictl.pulls.messages import NOTHING, MessageWriter, ended, sums_at_end
 from pycrictl.pulls.reference import canonical
 from pycrictl.pulls.state import LayerState, Phase, PullState, Sums
 from pycrictl.streams.loop import Changes
-from pycrictl.streams.wire.codes import INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 
 IMAGE_PULL_PROGRESS: Final = "/runtime.v1.RuntimeService/ImagePullProgress"
 
@@ -68,15 +67,10 @@ class PullProgress:
     async def handle(self, request: CallRequest) -> Answer:
         try:
             message = cri_pb2.ImagePullProgressRequest.FromString(request.message)
-        except DecodeError:
-            return Answer(INVALID_ARGUMENT, "pycrictl proxy: the request cannot be read")
-        try:
             target = await self.lookup.target(message.pod_sandbox_id, message.container_id)
             url = self.tokens.issue(PROGRESS_PATH, target, now=self._loop.time())
-        except CallFailed as failure:
-            return failure.answer
-        except Exhausted as exc:
-            return Answer(RESOURCE_EXHAUSTED, f"pycrictl proxy: {exc.message}")
+        except (PycrictlError, DecodeError) as exc:
+            return refusal(exc)
         response = cri_pb2.ImagePullProgressResponse(url=url)
         return Answer(response=response.SerializeToString())
 

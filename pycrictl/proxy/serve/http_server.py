@@ -217,14 +217,16 @@ def _reset(sock: socket.socket) -> None:
 class PageServer(HttpServer):
     """Serves small pages, each made on request; its connection is closed after it."""
 
-    def __init__(self, pages: Mapping[str, MakePage], *, log: Log) -> None:
+    def __init__(self, pages: Mapping[str, MakePage], address: Address, log: Log) -> None:
         super().__init__(places(limits.PAGE_CONNECTIONS, limits.PAGE_SHARE), log)
         self._pages = pages
+        self._address = address
 
-    def start(self, address: Address) -> Address:
-        listener = listening(address)
+    def start(self) -> Address:
+        """Start listening, and return the address with the port that was free."""
+        listener = listening(self._address)
         self.listen(listener)
-        return Address(address.host, listener.getsockname()[1])
+        return Address(self._address.host, listener.getsockname()[1])
 
     def _route(self, request: Request, connection: Connection) -> Work:
         if (make := self._pages.get(request.path.partition("?")[0])) is None:

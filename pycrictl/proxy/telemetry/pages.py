@@ -16,10 +16,12 @@ from websockets.http11 import Response
 from pycrictl import __version__
 from pycrictl.base.metricspage import CONTENT_TYPE, MetricsPage
 from pycrictl.copy.service.copies import Copies, Copy
+from pycrictl.proxy.events import Events
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import problem
 from pycrictl.proxy.serve.http_server import MakePage, page
 from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
+from pycrictl.proxy.telemetry.metrics import Metrics
 from pycrictl.proxy.upstream import Upstream
 
 
@@ -54,8 +56,22 @@ def add_states(
     metrics.counted("refused", "What was refused, by the limit that it met.", refused, "limit")
 
 
-def pages(upstream: Upstream, metrics: MetricsPage, timeout_s: float = 2.0) -> dict[str, MakePage]:
-    """Return what makes each page; ``timeout_s`` is for the runtime's answer."""
+def pages(
+    events: Events,
+    upstream: Upstream,
+    queue: PullQueue,
+    copies: Copies[Copy],
+    tokens: Tokens,
+    streams: StreamServer,
+    timeout_s: float = 2.0,
+) -> dict[str, MakePage]:
+    """Return what makes each page, and count events from now on.
+
+    The runtime has ``timeout_s`` to answer, else it counts as down.
+    """
+    metrics = MetricsPage("pycrictl_")
+    events.consumers.append(Metrics(metrics))
+    add_states(metrics, queue, copies, tokens, streams)
     up = metrics.gauge("upstream_up", "Whether the runtime answered just now.")
 
     async def show_metrics() -> Response:

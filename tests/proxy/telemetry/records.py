@@ -5,13 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from pycrictl.base.metricspage import MetricsPage
 from pycrictl.base.servicelog import Log
 from pycrictl.copy.service.slots import Slots
 from pycrictl.proxy.events import (
     CallEnded,
     CopyEnded,
     Event,
+    Events,
     HandedOver,
     HandOverFailed,
     PullRecorded,
@@ -22,7 +22,7 @@ from pycrictl.proxy.pulls.pull_calls import CallState, PullCall, PullKey, Queued
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
 from pycrictl.proxy.telemetry.metrics import Metrics
-from pycrictl.proxy.telemetry.pages import add_states, pages
+from pycrictl.proxy.telemetry.pages import pages
 from pycrictl.pulls.state import LayerState, PullState
 
 _PULLED: dict[str, Any] = {
@@ -76,8 +76,9 @@ def metrics() -> Metrics:
     tokens = Tokens()
     streams = StreamServer(tokens, cast(Any, None), print, Log("pycrictl.proxy.test"))
     copies = cast(Any, SimpleNamespace(running=[], slots=Slots()))
-    page, queue = MetricsPage("pycrictl_"), PullQueue(1)
+    events, queue = Events(), PullQueue(1)
     queue.refused = 1
-    add_states(page, queue, copies, tokens, streams)
-    pages(cast(Any, None), page)
-    return Metrics(page)
+    pages(events, cast(Any, None), queue, copies, tokens, streams)
+    (counting,) = events.consumers
+    assert isinstance(counting, Metrics)
+    return counting
