@@ -120,7 +120,7 @@ class _LineFormat(logging.Formatter):
         return "\n".join(f"<{priority}>{line}" for line in text.split("\n"))
 
 
-class Seldom:
+class RateLimitedLog:
     """Logs some of the events that peers can cause at will, and the number of the others."""
 
     def __init__(
@@ -159,13 +159,13 @@ class _OfLibrary(logging.Handler):
         super().__init__(logging.WARNING)
         self._log = log
         self._name = name
-        self._seldom = Seldom(log.warning, name)
+        self._limited = RateLimitedLog(log.warning, name)
 
     def emit(self, record: logging.LogRecord) -> None:
         exc = record.exc_info[1] if record.exc_info else None
         fields = {"message": record.getMessage().partition("\n")[0], **_described(exc)}
         try:
-            self._seldom(**fields)
+            self._limited(**fields)
         except RuntimeError:  # the loop has ended
             self._log.warning(self._name, **fields)
 

@@ -190,7 +190,7 @@ def parse_size(text: str) -> int:
 
 
 _AGES: Final = (("hours", 1, 1), ("days", 24, 7), ("weeks", 7 * 24, 30), ("months", 30 * 24, 365))
-"""Each unit, its hours, and the days of the next unit, which is used from two on."""
+"""Each unit, its hours, and the days in the next unit; that is used for two of it or more."""
 
 
 def format_age(seconds: float) -> str:
@@ -271,7 +271,7 @@ def short_id(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """Return an error without what people do not need: ends of IDs, UIDs, and who passed it on."""
+    """Shorten an error for people: cut IDs, and drop UIDs and the names of who passed it on."""
     for pattern, shown in _NOISE:
         text = re.sub(pattern, shown, text)
     return text

@@ -154,7 +154,7 @@ def rows_in(document: Mapping[str, Any], node: str) -> list[BoardRow]:
 
 
 def lost_row(node: str, reason: str) -> BoardRow:
-    """Return the line of a host that is not there, before all others."""
+    """Return the row of an unreachable host, which is placed before all others."""
     before_all = (-1_000_000, 0)
     row = BoardRow("", "", "", "", State.SICK, "no connection", reason, severity_key=before_all)
     return replace(row, node=node)

@@ -1,1 +1,1 @@
-"""Copies from and to containers, by three methods."""
+"""Copies from and to containers, by two methods."""

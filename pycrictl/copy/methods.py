@@ -152,8 +152,8 @@ def unpack_to(
 ) -> Summary:
     """Unpack an archive, read from a descriptor, into a directory of the container.
 
-    If its ``kind`` is None, it is that of a single file or directory, and the path what that shall
-    become.
+    If ``kind`` is None, the archive holds a single file or directory, and ``path`` is the name that
+    it gets.
     """
     with closing(StreamArchive(stream, kind)) as archive:
         return method.write(archive, path, rules, watch)

@@ -40,7 +40,7 @@ class Cause(NamedTuple):
         text: what is said of the pod, node, workload or claim, with words of ``pod.Wording``; some
             words differ between the node and a workstation.
         advice: what to do next; of several, that whose pattern is found first in the detail.
-        needs: the sources without which that cannot be judged.
+        needs: the sources without which that cannot be decided.
     """
 
     kind: str

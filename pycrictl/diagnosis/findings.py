@@ -42,7 +42,7 @@ class Finding(NamedTuple):
 
     ``kind`` is a keyword for scripts. ``rank`` is that of the cause in the table: of two findings
     of one weight, the higher comes first. ``container`` is the name of the container if it is about
-    only one, ``subject`` is what the fault lies with if not with the pod, such as ``node n1``.
+    only one, ``subject`` is the object at fault if that is not the pod, such as ``node n1``.
     """
 
     kind: str

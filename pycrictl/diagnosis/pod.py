@@ -227,7 +227,7 @@ class Match(NamedTuple):
 
 
 def report(facts: F, side: Side = Side.NODE, matches: list[Match] | None = None) -> Report[F]:
-    """Word what holds for the facts, or only the given causes."""
+    """Return the findings about a subject: all causes that hold, or only the given ones."""
     causes = causes_of(facts, side) if matches is None else matches
     findings = [_worded(facts, cause, side) for cause in causes]
     if isinstance(facts, PodFacts) and (not causes or causes[0].weight > Weight.NOTE):

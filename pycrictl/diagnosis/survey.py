@@ -215,7 +215,7 @@ class Survey(Collector):
             yield None, pod
 
     def _with_journal(self, sandbox: cri_pb2.PodSandbox | None, pod: Pod | None) -> Pod | None:
-        """Return a pod that is not from the API server with what the kubelet's log says of it."""
+        """Add what the kubelet's log says to a pod that is not from the API server."""
         if pod is not None and pod.phase:
             return pod
         if sandbox is not None:

@@ -1,3 +1,3 @@
-"""Access to the API server with the kubelet's rights: its credential, a client, the pods."""
+"""The API server: credentials, a client, and what its objects and Events say of pods."""
 
 from __future__ import annotations

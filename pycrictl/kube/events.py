@@ -32,11 +32,11 @@ QUIET_S: Final = 2.0
 """A pull that ends within this time gets no Event: the kubelet's own Events report it."""
 
 PACE_S: Final = 10.0
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 CALL_PAUSE_S: Final = 1.0
 EVENT_TIMEOUT_S: Final = 5.0
-FIRST_REST_S: Final = 10.0
-LONGEST_REST_S: Final = 600.0
+FIRST_BACKOFF_S: Final = 10.0
+LONGEST_BACKOFF_S: Final = 600.0
 """How long no calls are made after a failure, and after many in a row."""
 
 MAX_ENTRIES: Final = 1000
@@ -150,8 +150,8 @@ class EventRecorder:
     """Writes the Events of a node.
 
     Args:
-        states: returns the progress of the pulls of the node; empty if there are none. It is told
-            whether Events have been written whose last word is missing.
+        states: returns the progress of the pulls of the node; empty if there are none. Its
+            argument says whether Events have been written that still lack their last update.
         idle: waits until there may be pulls, or for a limited time.
     """
 
@@ -167,7 +167,7 @@ class EventRecorder:
         self._idle = idle
         self._log = log
         self._schedule = EventSchedule()
-        self._rest_s = 0.0
+        self._backoff_s = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -186,21 +186,21 @@ class EventRecorder:
             event = self._schedule.next(loop.time())
             if event is not None:
                 await in_thread(partial(self._write, event))
-                await asyncio.sleep(self._rest_s or CALL_PAUSE_S)
+                await asyncio.sleep(self._backoff_s or CALL_PAUSE_S)
             elif self._schedule.is_empty:
                 await self._idle()
             else:
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
 
     def _write(self, event: Event) -> None:
         try:
             self._call(event)
         except PycrictlError as exc:
-            if not self._rest_s:
+            if not self._backoff_s:
                 self._log.info("no_events", error=exc.message)
-            self._rest_s = min(max(2 * self._rest_s, FIRST_REST_S), LONGEST_REST_S)
+            self._backoff_s = min(max(2 * self._backoff_s, FIRST_BACKOFF_S), LONGEST_BACKOFF_S)
         else:
-            self._rest_s = 0.0
+            self._backoff_s = 0.0
 
     def _call(self, event: Event) -> None:
         api, changes = self._api, _changes(event)

@@ -56,7 +56,7 @@ _NOT_STARTED: Final = (
 
 
 class Sign(NamedTuple):
-    """Something that went wrong with a pod, or did not any more.
+    """A problem of a pod, or its end, as the journal or an Event reports it.
 
     Attributes:
         kind: ``sandbox`` (not created), ``sandbox-made``, ``mount``, ``unmounted`` (which volumes,

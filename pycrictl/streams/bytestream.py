@@ -16,7 +16,7 @@ HELD_BYTES: Final = 512 << 10
 """Most unread bytes, apart from one piece, before reading from the peer pauses."""
 
 READ_BYTES: Final = 512 << 10
-_GOODBYE_S: Final = 1.0
+_GOODBYE_S: Final = 1.0  # for the peer to take what is unsent and to close its side
 
 
 class ByteStream(asyncio.Protocol):

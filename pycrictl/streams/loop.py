@@ -73,6 +73,8 @@ def _cancelled_by_signals(
             for task in asyncio.all_tasks(loop):
                 task.cancel()
 
+    # Python's own handlers would raise anywhere in the loop; the loop's are called between its
+    # steps. The first signal is raised again at the end, for the handlers that end the program.
     handlers = {
         number: signal.getsignal(number)
         for number in ENDING

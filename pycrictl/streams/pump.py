@@ -224,6 +224,10 @@ class Ends:
 class Pump:
     """Moves data between a connection, which the caller still owns, and our ends.
 
+    Up to two tasks run. The first receives, and the session ends with it. The other sends standard
+    input once the streams are open, and only an error or the detach keys let it end the first: the
+    command may go on writing long after its input has ended.
+
     ``opening_s`` is how long the server may take to open the streams.
     """
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.base import limits
-from pycrictl.base.servicelog import Log, Seldom, is_journal, notify, pairs, watchdog_s
+from pycrictl.base.servicelog import Log, RateLimitedLog, is_journal, notify, pairs, watchdog_s
 
 
 @pytest.mark.parametrize(
@@ -32,11 +32,11 @@ def test_nothing_from_outside_begins_a_field_or_line(fields: dict[str, object], 
 
 def test_of_a_flood_there_are_some_lines_and_a_number(caplog: pytest.LogCaptureFixture) -> None:
     async def flood() -> None:
-        seldom = Seldom(Log("test").warning, "pull", count_s=0.1, outcome="gone")
+        limited = RateLimitedLog(Log("test").warning, "pull", count_s=0.1, outcome="gone")
         for number in range(10_000):
-            seldom(number=number)
+            limited(number=number)
         await asyncio.sleep(0.3)
-        assert seldom.count == 10_000
+        assert limited.count == 10_000
 
     asyncio.run(flood())
     messages = [record.message for record in caplog.records]

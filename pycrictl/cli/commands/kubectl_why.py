@@ -30,7 +30,7 @@ def why(
     The first line is the most likely cause, the others are evidence. If several pods are selected,
     each with a problem has a line, most severe first, and so have the nodes, claims and workloads
     (TYPE/NAME) behind them. Sources that are not available are named. Exits with status 0 if
-    nothing is wrong, else 1.
+    there is no problem, else 1.
 
     Example: kubectl why web
     """

@@ -40,8 +40,8 @@ SILENT_S: Final = 45
 """How long TCP may receive nothing from the server, keepalives included; watches may be idle."""
 
 WATCH_S: Final = 300
-FIRST_REST_S: Final = 1.0
-LONGEST_REST_S: Final = 30.0
+FIRST_BACKOFF_S: Final = 1.0
+LONGEST_BACKOFF_S: Final = 30.0
 
 _SLACK_S: Final = 30.0
 
@@ -218,14 +218,14 @@ class Reflector(Generic[T]):
             raise self.error
 
     async def _run(self) -> None:
-        rest_s = FIRST_REST_S
+        backoff_s = FIRST_BACKOFF_S
         while True:
             try:
                 self.items, version = await list_all(
                     self._api, self._path, self._query, self._parse
                 )
                 self.error = None
-                rest_s = FIRST_REST_S
+                backoff_s = FIRST_BACKOFF_S
                 self._changed()
                 while version:
                     version = await self._watch(version)
@@ -237,8 +237,8 @@ class Reflector(Generic[T]):
                     self._log.warning("no_watch", path=self._path, error=exc.message)
                 self.error = exc
                 self._changed()
-            await asyncio.sleep(rest_s * random.uniform(0.8, 1.2))
-            rest_s = min(2 * rest_s, LONGEST_REST_S)
+            await asyncio.sleep(backoff_s * random.uniform(0.8, 1.2))
+            backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
 
     async def _watch(self, version: str) -> str:
         """Follow one watch to its end; return the version where the next one resumes."""
@@ -260,8 +260,8 @@ class Reflector(Generic[T]):
             else:
                 self.items[_uid(document)] = item
             self._changed()
-        if asyncio.get_running_loop().time() - begun < FIRST_REST_S:
-            await asyncio.sleep(FIRST_REST_S)  # the server ends watches at once
+        if asyncio.get_running_loop().time() - begun < FIRST_BACKOFF_S:
+            await asyncio.sleep(FIRST_BACKOFF_S)  # the server ends watches at once
         return version
 
     def _changed(self) -> None:

@@ -22,7 +22,7 @@ from aiohttp import web
 
 from pycrictl.base.errors import ConfigError, reason_of
 from pycrictl.base.memory import trim_memory
-from pycrictl.base.servicelog import Log, Seldom
+from pycrictl.base.servicelog import Log, RateLimitedLog
 from pycrictl.base.tls import client_context, load_pair
 from pycrictl.base.units import escape, quote
 from pycrictl.cluster.agent.access import ServerContext, Trust, checked
@@ -158,7 +158,7 @@ class Listener:
         self.handshake_s, self.first_request_s = handshake_s, first_request_s
         self.server = web.Server(self._answer, handler_cancellation=True)
         self.is_trusted = is_trusted
-        self.unserved = Seldom(Log(__name__).warning, "unserved")
+        self.unserved = RateLimitedLog(Log(__name__).warning, "unserved")
         self.unauthenticated: dict[_Connection, None] = {}
         self.turned_away = 0
         self._handler = handler

@@ -32,7 +32,7 @@ from pycrictl.cluster.agent.objects import (
 from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential
 from pycrictl.kube.events import EVENT_TIMEOUT_S, EventRecorder, PodPullState
-from pycrictl.kube.events import LOOK_S as EVENTS_LOOK_S
+from pycrictl.kube.events import POLL_S as EVENTS_POLL_S
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.sources.endings import Pace
 from pycrictl.pulls.sources.node_watch import NodeWatch
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pycrictl.pulls.state import View
     from pycrictl.runtime.cri.calls.client import CriClient
 
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 """The time between two polls of the runtime, which take most of the agent's CPU time. Watches have
 no more than one round a second."""
 
@@ -89,7 +89,7 @@ class _Source:
         error = PycrictlError("the source has ended")
         try:
             with connect() as (client, proxy):
-                pace = Pace(LOOK_S, follow=True)
+                pace = Pace(POLL_S, follow=True)
                 NodeWatch(client=client, sink=self, pace=pace, proxy=proxy, pods=self._owner).run()
         except _Unasked:
             return
@@ -316,7 +316,7 @@ def recorder(pulls: NodePulls, load: Callable[[], Credential]) -> EventRecorder:
         return [state_of(need, pull) for need, pull in needed]
 
     async def idle() -> None:
-        await (asyncio.sleep(EVENTS_LOOK_S) if is_busy else pulls.changes.wait(IDLE_S))
+        await (asyncio.sleep(EVENTS_POLL_S) if is_busy else pulls.changes.wait(IDLE_S))
 
     return EventRecorder(ApiClient(load, timeout_s=EVENT_TIMEOUT_S), states, idle, pulls.log)
 

@@ -35,7 +35,7 @@ from aiohttp import web
 
 from pycrictl.base.errors import Denied, PycrictlError
 from pycrictl.base.metricspage import MetricsPage
-from pycrictl.base.servicelog import Log, Seldom
+from pycrictl.base.servicelog import Log, RateLimitedLog
 from pycrictl.cluster.agent.access import Access, User
 from pycrictl.cluster.agent.api import names
 from pycrictl.cluster.agent.api.answers import (
@@ -97,7 +97,7 @@ class Figures:
         page.counted(
             "requests", "Requests, by kind and status.", lambda: self.requests, "kind", "code"
         )
-        self.refused = Seldom(Log(__name__).warning, "refused")
+        self.refused = RateLimitedLog(Log(__name__).warning, "refused")
 
     def answered(self, kind: str, status: int) -> None:
         self.requests[kind, str(status)] += 1

@@ -107,7 +107,7 @@ class ClusterState:
         """Diagnose the pods, and the objects of the resources in ``reported``.
 
         ``is_whole``: a namespace or a cluster is of interest rather than named objects, so that
-        those with which nothing is wrong are only counted.
+        healthy ones are only counted.
         """
         events: dict[str, list[Event]] = defaultdict(list)
         for event in sorted(self._objects["events"].values(), key=lambda item: item.line.at_s):

@@ -74,7 +74,7 @@ class ClusterView:
     """The requested pods and what they depend on, in a ``with`` statement in the main thread.
 
     Making it, entering and ``overview`` raise the errors of ``KubectlProxy`` and of the list of
-    pods; resources that cannot be listed otherwise are ``missing`` of the overview.
+    pods; other resources that cannot be listed are ``missing`` in the overview.
     """
 
     def __init__(self, kubectl: Kubectl, asked: Asked) -> None:

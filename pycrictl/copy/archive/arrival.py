@@ -1,11 +1,11 @@
 """The receiving end of a copy: entries arrive one by one, and become visible all at once.
 
 All entries, whether from an archive or from a walk over another tree, pass through here: they are
-judged, created in a stage, and moved into place when all have arrived and the caller has verified
+checked, created in a stage, and moved into place when all have arrived and the caller has verified
 them.
 
 1. ``streams.wire.tar.reader``, pure and strict, reads an entry's header and returns its content.
-2. ``copy.rules.policy``, which is pure, judges the name and the type: the entry is created
+2. ``copy.rules.policy``, which is pure, decides by name and type: the entry is created
    or skipped, or the whole copy refused.
 3. ``tree.stage`` opens the entry's directory in the stage by descriptors (``tree.rootfs``) and
    creates the entry; ``tree.content`` writes its content.
@@ -26,7 +26,7 @@ from pycrictl.base.errors import CopyError
 from pycrictl.base.units import quote
 from pycrictl.copy.archive.archives import Archive
 from pycrictl.copy.rules.outcome import Summary
-from pycrictl.copy.rules.policy import AcceptedEntry, Judge, Path, Rules, Skipped
+from pycrictl.copy.rules.policy import AcceptedEntry, EntryPolicy, Path, Rules, Skipped
 from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place
 from pycrictl.copy.tree.content import OnBytes, SparseWriter, copy_content
 from pycrictl.copy.tree.places import Destination, Source
@@ -133,7 +133,9 @@ class _Arrival:
             if is_directory or destination.text.wants_contents:
                 kind = SourceKind.ARCHIVE
         is_single = kind is not SourceKind.ARCHIVE
-        self._judge = Judge(rules, single=is_single, name=archive.name, pattern=archive.pattern)
+        self._policy = EntryPolicy(
+            rules, single=is_single, name=archive.name, pattern=archive.pattern
+        )
         # Only root may give files away.
         self._keeps_owner = destination.root.default_owner is None and os.geteuid() != 0
         self._held = ExitStack()
@@ -143,7 +145,7 @@ class _Arrival:
         self._target = self._find_target(kind) if kind is SourceKind.ARCHIVE else None
 
     def receive(self, entry: Entry, fill: Fill) -> None:
-        verdict = self._judge.judge(entry)
+        verdict = self._policy.decide(entry)
         item = verdict if isinstance(verdict, AcceptedEntry) else None
         try:
             if item is not None:
@@ -196,7 +198,7 @@ class _Arrival:
 
     def _find_target(self, kind: SourceKind) -> _Target:
         _, text, existing, directory = self._destination
-        name = place(kind, self._judge.top or b".", destination=text, existing=existing)
+        name = place(kind, self._policy.top or b".", destination=text, existing=existing)
         if name is None:
             return _Target(directory, None, Meeting.MERGE)
         meeting = meet(

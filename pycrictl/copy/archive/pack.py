@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from pycrictl.base.errors import CopyError
 from pycrictl.copy.rules.outcome import Summary
-from pycrictl.copy.rules.policy import Judge, Rules
+from pycrictl.copy.rules.policy import EntryPolicy, Rules
 from pycrictl.copy.tree.content import HOLE_BYTES, OnBytes, segments, shrunk
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.rootfs import to_error
@@ -159,7 +159,7 @@ class Census:
 
     def __init__(self, rules: Rules | None = None) -> None:
         self.summary = Summary()
-        self._judge = None if rules is None else Judge(rules, single=False)
+        self._policy = None if rules is None else EntryPolicy(rules, single=False)
         self._reader = TarReader()
 
     def through(self, pieces: Iterable[memoryview]) -> Generator[memoryview, None, None]:
@@ -172,8 +172,8 @@ class Census:
         self._count()
 
     def count(self, entry: Entry) -> None:
-        if self._judge is not None:
-            self._judge.judge(entry)
+        if self._policy is not None:
+            self._policy.decide(entry)
         self.summary.count(entry)
 
     def _count(self) -> None:

@@ -79,8 +79,8 @@ class Skipped(NamedTuple):
     reason: str
 
 
-class Judge:
-    """Judges the entries of one copy, one after another.
+class EntryPolicy:
+    """Decides about the entries of one copy, one after another.
 
     Args:
         single: require all entries to be below one top: that of the first entry, or ``name``.
@@ -110,7 +110,7 @@ class Judge:
         self._made: dict[bytes, EntryType | None] = {}  # None: skipped
         self._symlinks: dict[bytes, bytes] = {}
 
-    def judge(self, entry: Entry) -> AcceptedEntry | Skipped:
+    def decide(self, entry: Entry) -> AcceptedEntry | Skipped:
         """Decide about one entry."""
         self.entries += 1
         if 0 < self._rules.max_entries < self.entries:

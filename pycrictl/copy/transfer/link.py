@@ -1,7 +1,7 @@
 """One end of the connection of a copy: ``streams.wire.websocket`` messages over a socket.
 
 It blocks, in a thread of its own: the socket itself slows down the peer. The handshake is completed
-beforehand (by ``streaming.blocking`` in a client, ``proxy.serve.stream_server`` in a server).
+beforehand (by ``streams.opening`` in a client, ``proxy.serve.stream_server`` in a server).
 """
 
 from __future__ import annotations

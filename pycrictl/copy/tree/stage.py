@@ -68,8 +68,8 @@ class Stage:
 
     Attributes:
         summary: what it contains; at the end, what was copied.
-        unkept: what was to be kept of some item (``time``, ``owner``, ``mode``) and was not, as the
-            file system or this user cannot.
+        unkept: attributes (``time``, ``owner``, ``mode``) that some item could not keep, as the
+            file system does not support them or this user may not set them.
     """
 
     def __init__(self, place: Directory, host_owner: HostOwner, container_id: str = "") -> None:
@@ -276,7 +276,7 @@ class Stage:
         self._compare(fd, item, item.mode | extra_mode)
 
     def _compare(self, fd: int, item: AcceptedEntry, mode: int | None) -> None:
-        """Note what was to be kept and was not: kernels clamp times without an error."""
+        """Note attributes that did not take effect: kernels clamp times without an error."""
         if item.owner is None:
             return
         status, owner = os.fstat(fd), self._host_owner(item.owner) or item.owner

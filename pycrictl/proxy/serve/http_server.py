@@ -31,7 +31,7 @@ from websockets.typing import Subprotocol
 from pycrictl.base import limits
 from pycrictl.base.address import Address
 from pycrictl.base.errors import ConfigError
-from pycrictl.base.servicelog import Log, Seldom
+from pycrictl.base.servicelog import Log, RateLimitedLog
 from pycrictl.base.units import quote
 from pycrictl.copy.transfer.messages import STREAM_PROTOCOL
 from pycrictl.streams.loop import end_tasks
@@ -85,8 +85,8 @@ class HttpServer:
         self._listeners: dict[socket.socket, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[asyncio.Task[None], socket.socket] = {}  # for a request; oldest first
-        self.dropped = Seldom(log.warning, "stream_dropped")
-        self._paused = Seldom(log.warning, "accept_paused")
+        self.dropped = RateLimitedLog(log.warning, "stream_dropped")
+        self._paused = RateLimitedLog(log.warning, "accept_paused")
 
     def listen(self, listener: socket.socket) -> None:
         listener.setblocking(False)

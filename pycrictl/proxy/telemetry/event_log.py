@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Final
 
-from pycrictl.base.servicelog import Log, Seldom
+from pycrictl.base.servicelog import Log, RateLimitedLog
 from pycrictl.proxy.events import (
     CopyEnded,
     Event,
@@ -36,7 +36,7 @@ class EventLog:
         self._log = log
         self._names = names
         self._pulls = {
-            outcome: Seldom(log.info, names[PullRecorded], outcome=outcome.value)
+            outcome: RateLimitedLog(log.info, names[PullRecorded], outcome=outcome.value)
             for outcome in CallOutcome
         }
 

@@ -15,7 +15,7 @@ from pycrictl.show.displays.outlet import HEARTBEAT_S, Lines, Objects, Outlet, S
 from pycrictl.show.displays.pull_bars import Bars
 
 REPEAT_S: Final = 30.0
-"""How often it is said that something lasts."""
+"""How often a state that lasts, such as a stall, is reported again."""
 
 
 class PlainLines(Lines):
@@ -61,7 +61,7 @@ class PlainLines(Lines):
         return said != before
 
     def _is_due(self, key: tuple[object, ...], lasts_s: float, first_s: float = 0.0) -> bool:
-        """Return whether to say how long something lasts: after ``first_s``, then now and then."""
+        """Return whether to say how long something lasts: after ``first_s``, then at intervals."""
         before_s = self._said.get(key)
         if lasts_s < first_s or (before_s and before_s <= lasts_s < before_s + REPEAT_S):
             return False

@@ -1,4 +1,4 @@
-"""The judge's verdicts on entries; the hostile corpus covers whole archives."""
+"""Decisions about entries; the hostile corpus covers whole archives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pycrictl.copy.rules.policy import (
     MAX_ID,
     MAX_TIME_NS,
     AcceptedEntry,
-    Judge,
+    EntryPolicy,
     Rules,
     Skipped,
     stays_inside,
@@ -55,11 +55,11 @@ REFUSED: list[tuple[str, list[Entry], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("rule", "entries", "how"), REFUSED)
 def test_the_last_entry_is_refused(rule: str, entries: list[Entry], how: dict[str, Any]) -> None:
-    judge = Judge(**{"rules": PLAIN, **how})
+    policy = EntryPolicy(**{"rules": PLAIN, **how})
     for entry in entries[:-1]:
-        judge.judge(entry)
+        policy.decide(entry)
     with pytest.raises(EntryRefused) as info:
-        judge.judge(entries[-1])
+        policy.decide(entries[-1])
     assert (info.value.rule, info.value.path) == (rule, entries[-1].name)
     assert info.value.reason in info.value.message
     assert info.value.message.isprintable()
@@ -111,7 +111,7 @@ def test_a_target_inside_never_rises_above_the_top(target: bytes, depth: int) ->
 
 
 def test_links_count_from_the_top_of_what_is_copied() -> None:
-    assert isinstance(Judge(PLAIN).judge(Entry(b"top/l", L, link=b"../beside")), Skipped)
+    assert isinstance(EntryPolicy(PLAIN).decide(Entry(b"top/l", L, link=b"../beside")), Skipped)
 
 
 @pytest.mark.parametrize(
@@ -128,4 +128,4 @@ def test_links_count_from_the_top_of_what_is_copied() -> None:
     ],
 )
 def test_modes_times_and_owners(entry: Entry, rules: Rules, kept: tuple[Any, ...]) -> None:
-    assert Judge(rules).judge(entry) == AcceptedEntry((), F, entry.size_bytes, *kept)
+    assert EntryPolicy(rules).decide(entry) == AcceptedEntry((), F, entry.size_bytes, *kept)

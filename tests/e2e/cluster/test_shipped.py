@@ -29,7 +29,7 @@ from .shipped import ADMIN, LIMIT, Node, node_of
 LOOK_BYTES = 2 * MIB
 """How much two polls within a second may differ: the registry sends whole MiB."""
 
-LOOK_S = 2.0
+POLL_S = 2.0
 """How far a watch may lag behind a list: a list polls at once."""
 
 SILENCE_S = 16.0
@@ -124,10 +124,10 @@ def test_twelve_slow_pulls(node: Node, cluster: Cluster, plugin: Plugin) -> None
         of_proxy(node, "running"),
         of_proxy(node, "waiting"),
     )
-    time.sleep(LOOK_S)
+    time.sleep(POLL_S)
     before = of_proxy(node, "running")
     table = pulls(cluster)
-    time.sleep(LOOK_S)
+    time.sleep(POLL_S)
     plugins, bars = last_records(by_plugin), last_records(by_node)
     after = pulls(cluster)
 
@@ -277,7 +277,7 @@ def test_an_init_container_that_runs(node: Node, cluster: Cluster, plugin: Plugi
     wait_until(lambda: "running" in cluster.kubectl.good(
         "get", "pod", "init", "-o", "jsonpath={.status.initContainerStatuses[*].state}"
     ))  # fmt: skip
-    time.sleep(LOOK_S)
+    time.sleep(POLL_S)
     assert "Waiting" not in {status["phase"] for status in pulls(cluster).values()}
     for words in (["init"], ["-A"]):
         began = time.monotonic()

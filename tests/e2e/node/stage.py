@@ -29,7 +29,7 @@ _QUICK: Final = 4
 
 _BACK_OFF_S: Final = 60.0
 _PULL_S: Final = 3600.0
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Stage:
                 )
                 kubelet.start_container(container)
                 while container in kubelet.running_containers():
-                    if self._is_over.wait(_LOOK_S):
+                    if self._is_over.wait(_POLL_S):
                         return
                 if self._is_over.wait(0 if attempt < _QUICK else _BACK_OFF_S):
                     return

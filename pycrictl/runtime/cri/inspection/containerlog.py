@@ -64,12 +64,12 @@ def life(
     patience_s: float = 10.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Callable[[], bool]:
-    """Return a check whether a container runs.
+    """Return a function that tells whether the container of a log is running.
 
     Args:
         every_s: the least time between two calls of the runtime.
-        patience_s: how long the runtime may be unavailable before the check raises; containers
-            survive its restart.
+        patience_s: how long the runtime may be unavailable before it raises; containers
+            survive a restart of the runtime.
     """
     lives = log.is_alive
     asked = answered = clock()
