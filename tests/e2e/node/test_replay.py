@@ -111,6 +111,8 @@ MASKS: Final = tuple(
         (r"\b[0-9a-f]{64}\b", "<hex>"),
         (r"\b20\d\d-\d\d-\d\d[T ][\d:.]+(Z| [+-]\d{4} \w+)?", "<time>"),
         (r'(?<=")\d{19}(?=")|(?<=\]: )\d{19}\b', "<time>"),
+        # containerd measures the disk of a new container within ten seconds; until then:
+        (r'(?<=timestamp: ")0(?=")|(?<="timestamp": ")0(?=")', "<time>"),
         (r"(About an? \w+|Less than a second|\d+ \w+) ago\b", "<age>"),
         (r'/[^\s"]*io\.containerd\.(grpc|snapshotter)\.v1\.(cri|overlayfs)', "<node>"),
         (r'("runtimeOptions": ?){[^}]*}', r"\1{}"),
