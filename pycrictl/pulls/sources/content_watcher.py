@@ -94,7 +94,6 @@ class _LeasePull:
     is_placed: bool = False  # The manifest's config was read
     judged: set[str] = field(default_factory=set)  # Digests of blobs already read
     late_at: float = math.inf  # When it is shown with what is known
-    recheck_at: float = -math.inf
     pods: tuple[str, ...] = ()
     candidates: tuple[str, ...] = ()
     question: Answers[str, str | None] | None = None
@@ -151,6 +150,7 @@ class ContentWatcher:
         self._pulls: dict[str, _LeasePull] = {}
         self._ended: list[PullState] = []
         self._measured: dict[str, tuple[int, float]] = {}  # size, and when to measure next
+        self._recheck_at = -math.inf  # When all layers are to be confirmed
         self._received_at: float | None = None  # When the last byte arrived, if that is known
         self._quiet_at = -math.inf  # When the kernel is to be asked
 
@@ -182,7 +182,7 @@ class ContentWatcher:
         self._place(pull, ())
         if pull.manifest is None:
             return None
-        self._confirm(pull)
+        self._confirm([pull])
         for layer in pull.layers:
             if layer.phase is Phase.DONE:
                 usages = (self.client.usage(pull.snapshotter, name) for name in layer.chain_ids)
@@ -231,22 +231,21 @@ class ContentWatcher:
         _add_ingests(stores, statuses, held.values(), self.max_concurrent_downloads)
         for key in self._measured.keys() - set(stores.active.values()):
             del self._measured[key]
-        for pull in self._pulls.values():
-            if pull.lease_id in held:
-                pull.snapshotter = held[pull.lease_id].snapshotter or pull.snapshotter
-                self._identify(pull, held[pull.lease_id].blobs, now)
-                self._follow(pull, stores, now, wall_s)
-                if self.owners is not None and not pull.pods:
-                    pull.pods = self.owners.pods_of(pull.image)
+        pulls = [pull for pull in self._pulls.values() if pull.lease_id in held]
+        for pull in pulls:
+            pull.snapshotter = held[pull.lease_id].snapshotter or pull.snapshotter
+            self._identify(pull, held[pull.lease_id].blobs, now)
+        self._follow(pulls, stores, now, wall_s)
         self._measure_quiet(now)  # after the layers were updated, as why polls only once
-        for pull in self._pulls.values():
-            if pull.lease_id in held:
-                pull.shown = None
-                if self._is_shown(pull, held[pull.lease_id], wall_s):
-                    received_at = self._received_at
-                    shown = pull.state(None if received_at is None else now - received_at)
-                    is_ready = pull.image and (pull.is_placed or now >= pull.late_at)
-                    pull.shown = shown if is_ready else replace(shown, layers=())
+        for pull in pulls:
+            if self.owners is not None and not pull.pods:
+                pull.pods = self.owners.pods_of(pull.image)
+            pull.shown = None
+            if self._is_shown(pull, held[pull.lease_id], wall_s):
+                received_at = self._received_at
+                shown = pull.state(None if received_at is None else now - received_at)
+                is_ready = pull.image and (pull.is_placed or now >= pull.late_at)
+                pull.shown = shown if is_ready else replace(shown, layers=())
 
     def _measure_quiet(self, now: float) -> None:
         """Ask the kernel for how long nothing has arrived, if a layer may have stalled.
@@ -290,7 +289,7 @@ class ContentWatcher:
         elif isinstance(document, Manifest) and pull.manifest is None:
             pull.manifest, pull.manifest_digest, pull.late_at = document, digest, now + SETTLE_S
             pull.layers.add(document.layers)
-            pull.recheck_at = -math.inf
+            self._recheck_at = -math.inf
         return document
 
     def _place(self, pull: _LeasePull, blobs: Iterable[str]) -> None:
@@ -302,7 +301,7 @@ class ContentWatcher:
             return  # it is still to be fetched
         diff_ids = config.diff_ids if isinstance(config, ImageConfig) else ()
         pull.layers.place(pull.manifest.layers, chain_ids(diff_ids))
-        pull.is_placed, pull.recheck_at = True, -math.inf
+        pull.is_placed, self._recheck_at = True, -math.inf
 
     def _name(self, pull: _LeasePull, *, is_final: bool) -> None:
         """Name a pull, or look again for which of its candidates it is."""
@@ -353,17 +352,23 @@ class ContentWatcher:
 
     # Progress
 
-    def _follow(self, pull: _LeasePull, stores: StoreState, now: float, wall_s: float) -> None:
-        is_doubtful = pull.layers.update(stores, pull.snapshotter, wall_s)
-        if is_doubtful or now >= pull.recheck_at:
-            self._confirm(pull)
-            pull.recheck_at = now + _RECHECK_S
+    def _follow(
+        self, pulls: Sequence[_LeasePull], stores: StoreState, now: float, wall_s: float
+    ) -> None:
+        doubtful = [pull for pull in pulls if pull.layers.update(stores, pull.snapshotter, wall_s)]
+        is_due = now >= self._recheck_at
+        confirmed = pulls if is_due else doubtful
+        self._confirm(confirmed)
+        if is_due:
+            self._recheck_at = now + _RECHECK_S
+        for pull in confirmed:
             if len(pull.candidates) > 1:
                 self._name(pull, is_final=False)
-        self._read_trailers(pull, _TRAILERS_PER_POLL)
-        for layer in pull.layers:
-            if layer.extraction is not None and layer.phase is Phase.EXTRACTING:
-                layer.extract_to(self._measure(pull.snapshotter, layer.extraction, now))
+        for pull in pulls:
+            self._read_trailers(pull, _TRAILERS_PER_POLL)
+            for layer in pull.layers:
+                if layer.extraction is not None and layer.phase is Phase.EXTRACTING:
+                    layer.extract_to(self._measure(pull.snapshotter, layer.extraction, now))
 
     def _read_trailers(self, pull: _LeasePull, most: int) -> None:
         for layer in itertools.islice(
@@ -371,21 +376,30 @@ class ContentWatcher:
         ):
             layer.learn(self._documents.unpacked_bytes(layer.digest, layer.size_bytes))
 
-    def _confirm(self, pull: _LeasePull) -> None:
-        layers = pull.layers.unsettled
-        infos = self.client.infos(layer.digest for layer in layers if not layer.is_complete)
-        names = [name for layer in layers for name in layer.chain_ids]
-        snapshots: Mapping[str, snapshots_pb2.Info] = {}
-        with suppress(Invalid):  # a snapshotter that is not loaded
-            snapshots = self.client.snapshots(pull.snapshotter, names)
-        pull.layers.confirm(
-            {digest: seconds(info.created_at) for digest, info in infos.items()},
-            {
+    def _confirm(self, pulls: Sequence[_LeasePull]) -> None:
+        """Look for what other leases hold, or none: all pulls together, as each call costs."""
+        missing = {
+            layer.digest
+            for pull in pulls
+            for layer in pull.layers.unsettled
+            if not layer.is_complete
+        }
+        infos = self.client.infos(missing)
+        blobs = {digest: seconds(info.created_at) for digest, info in infos.items()}
+        for snapshotter in {pull.snapshotter for pull in pulls}:
+            own = [pull.layers for pull in pulls if pull.snapshotter == snapshotter]
+            unsettled = itertools.chain.from_iterable(layers.unsettled for layers in own)
+            names = {name for layer in unsettled for name in layer.chain_ids}
+            snapshots: Mapping[str, snapshots_pb2.Info] = {}
+            with suppress(Invalid):  # a snapshotter that is not loaded
+                snapshots = self.client.snapshots(snapshotter, names)
+            committed = {
                 name: seconds(info.created_at)
                 for name, info in snapshots.items()
                 if info.kind == snapshots_pb2.COMMITTED
-            },
-        )
+            }
+            for layers in own:
+                layers.confirm(blobs, committed)
 
     def _measure(self, snapshotter: str, key: str, now: float) -> int:
         size_bytes, next_at = self._measured.get(key, (0, 0.0))
@@ -406,8 +420,7 @@ class ContentWatcher:
             if pull.shown is not None:
                 self._ended.append(self._end(pull, reason))
             del self._pulls[lease_id]
-            for other in self._pulls.values():  # its lease may have held their layers
-                other.recheck_at = -math.inf
+            self._recheck_at = -math.inf  # its lease may have held layers of others
 
     def _end(self, pull: _LeasePull, reason: str) -> PullState:
         """Return a pull that has ended, with its error if it has failed.
@@ -419,7 +432,7 @@ class ContentWatcher:
         self._place(pull, ())
         if not pull.image:
             self._name(pull, is_final=True)
-        self._confirm(pull)
+        self._confirm([pull])
         layers, has_image = pull.layers, bool(self._images(pull))
         if has_image and layers.is_complete:
             layers.finish()
