@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pycrictl.base import noderoot
-from pycrictl.base.errors import ConfigError, UsageError
+from pycrictl.base.errors import ConfigError, UsageError, reason_of
 from pycrictl.base.units import parse_bool, quote, quote_path
 
 T = TypeVar("T")
@@ -169,7 +169,7 @@ def _read_first(
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            reason, hint = error.strerror or str(error), None
+            reason, hint = reason_of(error), None
         except ConfigError as error:
             reason, hint = error.message, error.hint
         else:

@@ -137,8 +137,7 @@ def _read(path: str) -> str | None:
     except ConfigError as error:
         raise ConfigError(f"{_file(path)}: {error.message}", hint=error.hint) from None
     except (OSError, ValueError) as error:  # a path may hold a NUL
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise ConfigError(f"cannot read {_file(path)}: {reason or error}") from None
+        raise ConfigError(f"cannot read {_file(path)}: {reason_of(error)}") from None
 
 
 def _write(path: str, text: str, *, is_new: bool) -> None:

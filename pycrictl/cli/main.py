@@ -16,7 +16,7 @@ import typer
 
 from pycrictl.base.config import Flags
 from pycrictl.base.environ import Environment
-from pycrictl.base.errors import ExitCode, PycrictlError
+from pycrictl.base.errors import ExitCode, PycrictlError, reason_of
 from pycrictl.base.signals import ENDING, REPEAT_S, SIGNAL_BASE, Terminated, ending, raise_ending
 from pycrictl.cli.application import application
 from pycrictl.cli.command_table import KUBECTL, plugin_of
@@ -54,7 +54,7 @@ def _reported(context: AppContext, run: Callable[[], int]) -> int:
     except BrokenPipeError:
         code = SIGNAL_BASE + signal.SIGPIPE
     except OSError as exc:
-        reason = f"{exc.strerror or exc}".lower()
+        reason = reason_of(exc)
         if exc.errno in _UNWRITABLE and exc.filename is None:
             reason = f"cannot write to standard output: {reason}"
         code = _report(context, reason, code=ExitCode.FAILURE)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base import noderoot
-from pycrictl.base.errors import ConnectError, DeadlineExceeded, PycrictlError
+from pycrictl.base.errors import ConnectError, DeadlineExceeded, PycrictlError, reason_of
 from pycrictl.base.units import format_duration
 from pycrictl.diagnosis.findings import Disk, Missing, RuntimeCondition
 from pycrictl.diagnosis.node_findings import NodeFacts
@@ -66,7 +66,7 @@ class Collector:
         except but:
             raise
         except (PycrictlError, OSError) as exc:
-            reason = exc.message if isinstance(exc, PycrictlError) else (exc.strerror or str(exc))
+            reason = exc.message if isinstance(exc, PycrictlError) else reason_of(exc)
             self._missing.append(Missing(source, reason))
 
 

@@ -26,6 +26,7 @@ from pycrictl.base.errors import (
     PycrictlError,
     RemoteProtocolError,
     RuntimeFault,
+    reason_of,
 )
 from pycrictl.base.foreign import mapping, parse, parsed, text
 from pycrictl.base.threads import call_in_thread
@@ -112,7 +113,7 @@ class ApiServer:
         if isinstance(exc, ssl.SSLCertVerificationError):
             reason = escape(exc.verify_message)
             return ConnectError(f"the certificate of the API server{known} is not valid: {reason}")
-        reason = escape(exc.strerror or str(exc) or type(exc).__name__).lower()[:TEXT_LIMIT]
+        reason = escape(reason_of(exc) or type(exc).__name__)[:TEXT_LIMIT]
         return ConnectError(f"cannot reach the API server{known}: {reason}")
 
 

@@ -146,7 +146,7 @@ class TestWhichFile:
         writer.join()
 
     def test_a_directory(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match=rf'^config file "{tmp_path}": Is a directory$'):
+        with pytest.raises(ConfigError, match=rf'^config file "{tmp_path}": is a directory$'):
             load(Flags(config=str(tmp_path)), {})
         assert len(load(Flags(), {}, default_path=str(tmp_path)).warnings) == 1
 

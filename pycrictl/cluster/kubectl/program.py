@@ -15,7 +15,13 @@ from contextlib import ExitStack, contextmanager
 from io import BytesIO
 from typing import IO, Any, Final
 
-from pycrictl.base.errors import ConnectError, NotFound, PycrictlError, RemoteProtocolError
+from pycrictl.base.errors import (
+    ConnectError,
+    NotFound,
+    PycrictlError,
+    RemoteProtocolError,
+    reason_of,
+)
 from pycrictl.base.foreign import parse
 from pycrictl.cluster.agent.api.names import GROUP
 from pycrictl.cluster.kubectl import api_errors
@@ -89,7 +95,7 @@ class Kubectl:
                 hint="see https://kubernetes.io/docs/tasks/tools/",
             ) from None
         except OSError as exc:
-            raise ConnectError(f"cannot run kubectl: {(exc.strerror or '').lower()}") from exc
+            raise ConnectError(f"cannot run kubectl: {reason_of(exc)}") from exc
 
     @contextmanager
     def listening(self, process: subprocess.Popen[bytes]) -> Iterator[Callable[[], str]]:

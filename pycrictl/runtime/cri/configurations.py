@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from pycrictl._proto import cri_pb2
 from pycrictl.base import yamldata
 from pycrictl.base.config import read_text
-from pycrictl.base.errors import ConfigError, UsageError
+from pycrictl.base.errors import ConfigError, UsageError, reason_of
 from pycrictl.base.units import escape, quote_path
 
 M = TypeVar("M", bound=Message)
@@ -57,8 +57,7 @@ def _load(path: str, kind: str, message: M, required: tuple[str, ...]) -> M:
     except ConfigError as error:
         raise UsageError(f"{file}: {error.message}") from None
     except (OSError, ValueError) as error:  # a path may hold a NUL
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise UsageError(f"cannot read {file}: {reason or error}") from None
+        raise UsageError(f"cannot read {file}: {reason_of(error)}") from None
     if not isinstance(document, dict):
         raise UsageError(f"{file}: it must be a mapping of keys to values")
     _fill(message, _in_json_form(document), file)

@@ -131,8 +131,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     binary = tmp_path / "binary"
     binary.write_bytes(b"a: b\n\xff")
     for path, reason in [
-        (str(tmp_path / "none"), "No such file or directory"),
-        (str(tmp_path), "Is a directory"),
+        (str(tmp_path / "none"), "no such file or directory"),
+        (str(tmp_path), "is a directory"),
         (str(large), "larger than 1024 KiB"),
         (str(binary), "line 2: it is not UTF-8 text"),
         ("\0", "null byte"),

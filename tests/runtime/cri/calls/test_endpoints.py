@@ -96,7 +96,7 @@ class TestRetries:
             ("plain", "it is not a socket"),
             ("folder", "it is not a socket"),
             ("none", "no such file"),
-            ("plain/s", "Not a directory"),
+            ("plain/s", "not a directory"),
         ],
     )
     def test_what_is_no_socket_is_not_tried_again(
