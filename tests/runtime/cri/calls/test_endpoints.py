@@ -96,7 +96,7 @@ class TestRetries:
             ("plain", "it is not a socket"),
             ("folder", "it is not a socket"),
             ("none", "no such file"),
-            ("plain/s", "not a directory"),
+            ("plain/s", "Not a directory"),
         ],
     )
     def test_what_is_no_socket_is_not_tried_again(
