@@ -24,11 +24,7 @@ _HEAD_BYTES: Final = 256
 
 
 class LogFile:
-    """An open log file, which stays open when another file takes its path.
-
-    Args:
-        file: what to read; by default, the file at ``path`` is opened.
-    """
+    """An open log file, which stays open when another takes its path; ``file`` is it unpacked."""
 
     def __init__(self, path: str, file: io.RawIOBase | None = None) -> None:
         self.path = path

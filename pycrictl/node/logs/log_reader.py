@@ -216,10 +216,8 @@ class LogReader:
     ) -> Iterator[Chunk]:
         """Read rotated files, as far as lines of the tail are lacking; None for all lines.
 
-        Only one is open at a time, since a compressed one takes space as long as it is open.
-
-        Args:
-            but: a file that has been read, under its old name.
+        Only one is open at a time, since a compressed one takes space as long as it is open. The
+        file ``but`` has been read already, under its old name.
         """
         needed: list[tuple[str, int | None]] = []
         for path in reversed(paths):

@@ -71,10 +71,7 @@ class Member(NamedTuple):
 
 @contextmanager
 def opened(path: str) -> Iterator[Iterator[Member]]:
-    """Open the archive in a file or folder, or on standard input if the path is ``-``.
-
-    ``ArchiveError`` says why it cannot be read.
-    """
+    """Open the archive in a file or folder, or on standard input if the path is ``-``."""
     try:
         if os.path.isdir(path):
             yield _of_folder(Path(path))

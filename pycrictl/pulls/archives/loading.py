@@ -6,8 +6,8 @@ records, which make images visible, are written at the end, once all that they n
 Ingests and snapshots are named as by pulls: a load continues what a pull or an interrupted load has
 left, and ``image-pull-progress`` shows it as a pull.
 
-An archive that is refused leaves nothing. An interrupted load leaves its lease for a day, and the
-next load of the same archive goes on from there.
+An archive that is refused (``ArchiveError``) leaves nothing. An interrupted load leaves its lease
+for a day, and the next load of the same archive goes on from there.
 """
 
 from __future__ import annotations
@@ -57,11 +57,7 @@ class Load:
         self._began_s = time.time()
 
     def run(self, members: Iterable[Member], *, name: str = "") -> list[str]:
-        """Load all images of an archive; return their canonical names.
-
-        ``name`` is that of the only image without a name. ``ArchiveError`` says what in the archive
-        is missing, invalid, or not what it claims to be.
-        """
+        """Load all images of an archive, the one without a name as ``name``; return their names."""
         try:
             for member in members:
                 self._receive(member)
@@ -69,8 +65,7 @@ class Load:
             for image, target in images.items():
                 # Parts for other platforms may be missing, since pulls leave them out.
                 if not self._is_complete(target):
-                    own = store.own_platform()
-                    raise ArchiveError(f"{quote(image)} is not complete for {own}")
+                    raise ArchiveError(f"{quote(image)} is not complete for {store.own_platform()}")
         except PycrictlError as exc:
             # A bare StreamError means that the archive ends too early, others that it is wrong.
             if not isinstance(exc, _INTERRUPTIONS) and type(exc) is not errors.StreamError:
