@@ -13,7 +13,6 @@ from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.servicelog import Log, notify, watchdog_s
 from pycrictl.base.signals import ENDING
 from pycrictl.kube.events import EventRecorder
-from pycrictl.proxy import server as clients
 from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.copy_calls import COPY_FROM, COPY_TO, CopyCalls
 from pycrictl.proxy.events import Events
@@ -29,7 +28,7 @@ from pycrictl.proxy.pulls.pull_image import PULL_PATH, PullLimiter
 from pycrictl.proxy.runtime_lookup import RuntimeLookup, problem
 from pycrictl.proxy.serve.http_server import PageServer
 from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
-from pycrictl.proxy.server import JITTER, CriServer
+from pycrictl.proxy.server import AGE_S, JITTER, CriServer
 from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.telemetry.event_log import EventLog
 from pycrictl.proxy.telemetry.history import PullHistory
@@ -42,13 +41,8 @@ LOGGER: Final = "pycrictl.proxy"
 LEAVE_S: Final = 3.0
 """How long the last calls of clients may take at shutdown."""
 
-CALLS_S: Final = 10.0
-"""How long calls other than pulls, and open streams, may delay the shutdown, which waits for a
-moment without them so that none is refused or cut off."""
-
-LEFT_S: Final = 1.0
 GONE_S: Final = 10.0
-"""How long clients may take to reconnect once their connection is too old: at least and at most."""
+"""How long clients may take to reconnect once their connection is too old, at most."""
 
 _RUNTIME_S: Final = 1.0
 _POLL_S: Final = 0.05
@@ -59,9 +53,21 @@ class App:
 
     Its parts are made in the order in which they need each other: the connection to the runtime,
     the calls that the proxy answers itself, the servers for clients, the consumers of events.
+    Clients' connections are replaced at the age of ``age_s``, which takes ``left_s`` at least.
+    Calls other than pulls, and open streams, may delay the shutdown by ``calls_s``: it waits for a
+    moment without them, so that none is refused or cut off.
     """
 
-    def __init__(self, settings: ProxySettings, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        settings: ProxySettings,
+        environ: Mapping[str, str],
+        *,
+        age_s: float = AGE_S,
+        left_s: float = 1.0,
+        calls_s: float = 10.0,
+    ) -> None:
+        self._age_s, self._left_s, self._calls_s = age_s, left_s, calls_s
         self.settings, self.environ = settings, environ
         self.log = log = Log(LOGGER)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -85,7 +91,7 @@ class App:
             COPY_TO: copies.handle,
             COPY_FROM: copies.handle,
         }
-        self.server = CriServer(upstream, own=own, emit=emit)
+        self.server = CriServer(upstream, own=own, emit=emit, age_s=age_s)
         parts = limiter, streams, self.server
         self.hand_over = HandOver(settings, environ, *parts, emit, log, self._stop)
         operators = Operators(settings, limiter, copies, self.hand_over, log)
@@ -206,7 +212,9 @@ class App:
         self.log.info("stopping", drain="no limit" if limit_s is None else limit_s)
         await self._wait(self._is_pulling_or_copying, limit_s)
         if limit_s != 0:  # streams still report the end of a pull
-            await self._wait(lambda: bool(self.streams.open_count) or self._is_called(), CALLS_S)
+            await self._wait(
+                lambda: bool(self.streams.open_count) or self._is_called(), self._calls_s
+            )
 
     def _is_pulling_or_copying(self) -> bool:
         old = self.hand_over.predecessor
@@ -222,7 +230,7 @@ class App:
         By then, all connections here have exceeded gRPC's maximum age.
         """
         now = asyncio.get_running_loop().time
-        until = now() + clients.AGE_S * (1 + JITTER) + LEFT_S
+        until = now() + self._age_s * (1 + JITTER) + self._left_s
         await self._wait(
             lambda: bool(
                 self.limiter.queue.book.running
@@ -268,9 +276,11 @@ class App:
             await asyncio.sleep(interval_s)
 
 
-def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:
+def run(settings: ProxySettings, environ: Mapping[str, str], **times_s: float) -> None:
+    """Run a proxy until it is stopped; ``times_s`` are those of ``App``."""
+
     async def serve() -> None:
-        await App(settings, environ).run()
+        await App(settings, environ, **times_s).run()
 
     raise_file_limit()
     with Log(LOGGER).of_library("asyncio"):

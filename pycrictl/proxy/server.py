@@ -25,20 +25,17 @@ from pycrictl.proxy.serve.http_server import places
 from pycrictl.proxy.upstream import Answer, CallRequest, Handler, Metadata, Upstream, address
 from pycrictl.streams.wire.codes import CANCELLED, INTERNAL, OK, UNAVAILABLE
 
-AGE_S = 60.0
+AGE_S: Final = 60.0
 """Maximum age of a client's connection; then the client reconnects, and open calls finish.
 
 So after a hand-over, all clients reconnect to the new process within that time.
 """
 
 JITTER: Final = 0.1
-"""The fraction by which gRPC varies ``AGE_S``."""
+"""The fraction by which gRPC varies the age."""
 
 LEAVE_S: Final = 1.0
 """How long clients may take at shutdown to close their connections."""
-
-PING_S = 5.0
-"""Minimum interval between a client's pings; clients in Go ping at most every ten seconds."""
 
 STOPPING: Final = Answer(UNAVAILABLE, "pycrictl proxy: the proxy is stopping")
 
@@ -63,6 +60,9 @@ class CriServer(grpc.GenericRpcHandler):
     Args:
         own: the methods (full paths) that are answered here.
         emit: gets the end of each call.
+        age_s: the maximum age of clients' connections.
+        ping_s: the minimum interval between a client's pings; clients in Go ping at most every ten
+            seconds.
     """
 
     def __init__(
@@ -71,6 +71,8 @@ class CriServer(grpc.GenericRpcHandler):
         *,
         own: Mapping[str, Handler] | None = None,
         emit: Emit = lambda event: None,
+        age_s: float = AGE_S,
+        ping_s: float = 5.0,
     ) -> None:
         self._upstream = upstream
         self._emit = emit
@@ -96,9 +98,9 @@ class CriServer(grpc.GenericRpcHandler):
                 # Beyond this, gRPC cancels calls of any client: by default, some of a thousand.
                 ("grpc.server.max_pending_requests", limits.PENDING_CALLS),
                 ("grpc.server.max_pending_requests_hard_limit", limits.PENDING_CALLS),
-                ("grpc.http2.min_ping_interval_without_data_ms", int(PING_S * 1000)),
+                ("grpc.http2.min_ping_interval_without_data_ms", int(ping_s * 1000)),
                 ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.max_connection_age_ms", int(AGE_S * 1000)),
+                ("grpc.max_connection_age_ms", int(age_s * 1000)),
                 ("grpc.max_connection_age_grace_ms", _FOREVER_MS),
                 ("grpc.so_reuseport", 0),
             )

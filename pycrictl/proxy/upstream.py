@@ -16,9 +16,6 @@ from grpc import aio
 from pycrictl.base import limits
 from pycrictl.streams.wire.codes import INTERNAL, OK
 
-HANDSHAKE_TIMEOUT_S: Final = 5.0
-"""Timeout for the HTTP/2 handshake of a runtime that has accepted a connection."""
-
 _OPTIONS: Final = (
     ("grpc.default_authority", "localhost"),  # what runtimes expect on a unix socket
     ("grpc.enable_http_proxy", 0),
@@ -88,12 +85,13 @@ class Upstream:
     """Calls the runtime behind the socket at ``path`` over one connection.
 
     An unreachable runtime is retried several times a second; meanwhile, calls fail at once. An
-    instance belongs to the event loop that runs when it is created.
+    instance belongs to the event loop that runs when it is created. ``handshake_s`` limits the
+    HTTP/2 handshake of a runtime that has accepted a connection.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, handshake_s: float = 5.0) -> None:
         self.path = path
-        handshake = ("grpc.min_reconnect_backoff_ms", int(HANDSHAKE_TIMEOUT_S * 1000))
+        handshake = ("grpc.min_reconnect_backoff_ms", int(handshake_s * 1000))
         self._channel = aio.insecure_channel(address(path), options=(*_OPTIONS, handshake))
         self._methods: dict[str, Any] = {}
 

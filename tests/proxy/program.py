@@ -34,9 +34,10 @@ AGE_S = 1.0
 """Maximum age of connections in tests, where the default of a minute is too long."""
 
 _AGED = """
+from functools import partial
 from pycrictl.__main__ import run
-from pycrictl.proxy import app, server
-server.AGE_S, app.LEFT_S = {}, 0.2
+from pycrictl.proxy import app
+app.run = partial(app.run, age_s={}, left_s=0.2)
 {}
 run()
 """

@@ -124,7 +124,13 @@ class Proxy:
     """The proxy's server, with its own event loop in a thread."""
 
     def __init__(
-        self, path: Path, upstream: Path, own: dict[str, Handler] | None = None, **options: Any
+        self,
+        path: Path,
+        upstream: Path,
+        own: dict[str, Handler] | None = None,
+        *,
+        handshake_s: float = 5.0,
+        **options: Any,
     ) -> None:
         self.path = path
         self._loop = asyncio.new_event_loop()
@@ -132,7 +138,7 @@ class Proxy:
         self._thread.start()
 
         async def start() -> CriServer:
-            self._upstream = Upstream(str(upstream))
+            self._upstream = Upstream(str(upstream), handshake_s=handshake_s)
             server = CriServer(self._upstream, own=own, **options)
             await server.start(str(path))
             return server

@@ -152,7 +152,9 @@ def test_what_a_second_signal_or_the_timeout_ends_is_unavailable(
     gate = Gate()
     prepare(fake, gate)
     # Other calls, which are not there, may take that long.
-    proxy = start(*flags, "--max-parallel-image-pulls", "1", code="app.CALLS_S = 1000.0")
+    proxy = start(
+        *flags, "--max-parallel-image-pulls", "1", code="app.run = partial(app.run, calls_s=1000.0)"
+    )
     futures: list[Any] = [proxy.kubelet.start_pull(f"a/b:{number}") for number in range(3)]
     wait_until(lambda: len(status(proxy)["waiting"]) == 2)
     proxy.terminate()

@@ -16,7 +16,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pycrictl.proxy import server, upstream
 from pycrictl.proxy.upstream import Answer, CallRequest
 from tests.processes import connections
 from tests.proxy.runtime import (
@@ -229,15 +228,12 @@ def test_runtime_that_answers_garbage_or_hangs(
     serve: Callable[..., Proxy],
     stack: ExitStack,
     garbage: bytes,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    count = 2
-    if not garbage:
-        count = 1
-        monkeypatch.setattr(upstream, "HANDSHAKE_TIMEOUT_S", 0.2)
+    count = 2 if garbage else 1
     path = folder / "runtime.sock"
     hand_made(path, stack, garbage, count)
-    channel = stack.enter_context(channel_to(serve().path))
+    proxy = serve(handshake_s=5.0 if garbage else 0.2)
+    channel = stack.enter_context(channel_to(proxy.path))
     for _ in range(count):
         assert unavailable(channel, path).startswith("cannot be reached: ")
 
@@ -296,13 +292,12 @@ def test_calls_that_others_reset_at_once_are_not_paid_by_a_good_client(
 
 
 def test_keepalives_of_a_client_in_go_are_allowed(
-    runtime: Runtime, serve: Callable[..., Proxy], monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, serve: Callable[..., Proxy]
 ) -> None:
     """Clients in Go may ping every ten seconds, even without a call."""
-    monkeypatch.setattr(server, "PING_S", 0.05)
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(PATIENCE_S)
-        client.connect(str(serve().path))
+        client.connect(str(serve(ping_s=0.05).path))
         client.sendall(http2.PREFACE + http2.settings())
         received = b""
         for number in range(10):
@@ -315,10 +310,9 @@ def test_keepalives_of_a_client_in_go_are_allowed(
 
 @pytest.mark.slow
 def test_connections_that_are_old_are_left_without_a_failed_call(
-    runtime: Runtime, serve: Callable[..., Proxy], monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, serve: Callable[..., Proxy]
 ) -> None:
-    monkeypatch.setattr(server, "AGE_S", 0.3)
-    proxy = serve()
+    proxy = serve(age_s=0.3)
     with channel_to(proxy.path) as channel:
         events = stream(channel, "Events")(b"")
         assert next(events) == b"first"

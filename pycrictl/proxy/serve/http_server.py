@@ -77,11 +77,15 @@ def page(status: int, body: bytes, content_type: str = "text/plain; charset=utf-
 
 
 class HttpServer:
-    """Serves on one or more bound sockets, with at most ``places`` connections at once."""
+    """Serves on one or more bound sockets, with at most ``places`` connections at once.
 
-    def __init__(self, places: int, log: Log) -> None:
+    ``head_s`` is how long a connection may take to send its request head.
+    """
+
+    def __init__(self, places: int, log: Log, *, head_s: float = limits.HEAD_S) -> None:
         self._loop = asyncio.get_running_loop()
         self._places = places
+        self._head_s = head_s
         self._listeners: dict[socket.socket, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[asyncio.Task[None], socket.socket] = {}  # for a request; oldest first
@@ -158,7 +162,7 @@ class HttpServer:
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
-                async with asyncio.timeout(limits.HEAD_S):
+                async with asyncio.timeout(self._head_s):
                     head, early = await self._head(sock)
             except TimeoutError:
                 self.dropped(why="no request")
@@ -186,7 +190,7 @@ class HttpServer:
 
     async def _refuse(self, sock: socket.socket, status: HTTPStatus) -> None:
         refusal = page(status, f"{status.phrase.lower()}\n".encode())
-        async with asyncio.timeout(limits.HEAD_S):
+        async with asyncio.timeout(self._head_s):
             await self._loop.sock_sendall(sock, refusal.serialize())
             # Closing now would make the kernel drop the response if the client still sends.
             sock.shutdown(socket.SHUT_WR)

@@ -58,9 +58,6 @@ TOKEN_BYTES: Final = 24
 LIFETIME_S: Final = 60.0
 MAX_OUTSTANDING: Final = 1_000
 
-STUCK_S: Final = 60.0
-"""Timeout of one write to a client."""
-
 _GOODBYE_S: Final = 1.0
 
 ServeCopy: TypeAlias = Callable[[socket.socket, bytes], Coroutine[Any, Any, None]]
@@ -70,7 +67,8 @@ ServeCopy: TypeAlias = Callable[[socket.socket, bytes], Coroutine[Any, Any, None
 class StreamServer(HttpServer):
     """Serves the URLs of ``tokens``, whose payloads are targets of ``follow``, or ``ServeCopy``.
 
-    ``follow`` yields the records of a progress stream in batches.
+    ``follow`` yields the records of a progress stream in batches. One write to a client may take
+    ``stuck_s``.
     """
 
     def __init__(
@@ -79,8 +77,13 @@ class StreamServer(HttpServer):
         follow: Callable[[Any], AsyncGenerator[list[str], None]],
         emit: Emit,
         log: Log,
+        *,
+        connections: int = limits.STREAM_CONNECTIONS,
+        head_s: float = limits.HEAD_S,
+        stuck_s: float = 60.0,
     ) -> None:
-        super().__init__(places(limits.STREAM_CONNECTIONS, limits.STREAM_SHARE), log)
+        super().__init__(places(connections, limits.STREAM_SHARE), log, head_s=head_s)
+        self._stuck_s = stuck_s
         self._tokens = tokens
         self._follow = follow
         self._emit = emit
@@ -144,7 +147,7 @@ class StreamServer(HttpServer):
         is_free = asyncio.Lock()
 
         async def send(data: bytes) -> None:
-            async with asyncio.timeout(STUCK_S), is_free:
+            async with asyncio.timeout(self._stuck_s), is_free:
                 await loop.sock_sendall(sock, data)
 
         async def send_records() -> str:

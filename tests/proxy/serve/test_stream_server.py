@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pycrictl.base import limits
 from pycrictl.base.address import Address
 from pycrictl.base.errors import ConfigError, Exhausted, UpgradeRefused
 from pycrictl.base.servicelog import Log
@@ -42,12 +41,12 @@ MESSAGES = [f'{{"image":"{number}","progress":{number},"total":10}}' for number 
 class Source:
     """Streams by name: one ends, one stays open, one never stops sending."""
 
-    def __init__(self, emit: Emit) -> None:
+    def __init__(self, emit: Emit, **limits: Any) -> None:
         self.tokens = Tokens()
         self.open = 0
         self.batches = 0
         self.server: StreamServer = StreamServer(
-            self.tokens, self.follow, emit, Log("pycrictl.proxy.test")
+            self.tokens, self.follow, emit, Log("pycrictl.proxy.test"), **limits
         )
 
     def url(self, name: str) -> str:
@@ -68,12 +67,14 @@ class Source:
             self.open -= 1
 
 
-def serve(test: Callable[[StreamServer, Source], Awaitable[None]]) -> list[StreamEnded]:
-    """Run a test; return the ends of streams."""
+def serve(
+    test: Callable[[StreamServer, Source], Awaitable[None]], **limits: Any
+) -> list[StreamEnded]:
+    """Run a test with these limits of the server; return the ends of streams."""
     ended: list[Any] = []
 
     async def run() -> None:
-        source = Source(ended.append)
+        source = Source(ended.append, **limits)
         server = source.server
         server.start(Address("127.0.0.1", 0))
         try:
@@ -208,9 +209,7 @@ def test_a_request_of_its_own_origin_may_come_in_pieces() -> None:
     serve(test)
 
 
-def test_who_sends_no_request_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "HEAD_S", 0.3)
-
+def test_who_sends_no_request_is_sent_away() -> None:
     async def test(server: StreamServer, source: Source) -> None:
         reader, writer = await asyncio.open_connection(*server.address)
         with pytest.raises(ConnectionResetError):
@@ -218,12 +217,10 @@ def test_who_sends_no_request_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> N
         assert server.dropped.count == 1
         writer.close()
 
-    serve(test)
+    serve(test, head_s=0.3)
 
 
-def test_who_has_waited_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "STREAM_CONNECTIONS", 8)
-
+def test_who_has_waited_longest_makes_room() -> None:
     async def test(server: StreamServer, source: Source) -> None:
         silent = [await asyncio.open_connection(*server.address) for _ in range(20)]
         for reader, _ in silent[:12]:
@@ -238,12 +235,10 @@ def test_who_has_waited_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> N
         for _, writer in silent:
             writer.close()
 
-    serve(test)
+    serve(test, connections=8)
 
 
-def test_streams_under_way_are_never_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "STREAM_CONNECTIONS", 4)
-
+def test_streams_under_way_are_never_sent_away() -> None:
     async def test(server: StreamServer, source: Source) -> None:
         writers = []
         for _ in range(4):
@@ -261,7 +256,7 @@ def test_streams_under_way_are_never_sent_away(monkeypatch: pytest.MonkeyPatch) 
         for writer in writers:
             writer.close()
 
-    serve(test)
+    serve(test, connections=4)
 
 
 _UPGRADE = (
@@ -296,9 +291,7 @@ def test_a_client_that_goes_ends_its_stream(kind: str) -> None:
     serve(test)
 
 
-def test_who_never_reads_stops_the_source_and_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.proxy.serve.stream_server.STUCK_S", 0.3)
-
+def test_who_never_reads_stops_the_source_and_is_dropped() -> None:
     async def test(server: StreamServer, source: Source) -> None:
         reader, writer = await asyncio.open_connection(*server.address, limit=1024)
         writer.write(get(server, source.url("flood")).encode())
@@ -309,7 +302,7 @@ def test_who_never_reads_stops_the_source_and_is_dropped(monkeypatch: pytest.Mon
         writer.close()
         assert not reader.at_eof()
 
-    (ended,) = serve(test)
+    (ended,) = serve(test, stuck_s=0.3)
     assert (ended.end, ended.target, ended.kind) == ("stuck", "flood", "http")
 
 
