@@ -36,7 +36,6 @@ MAX_SHARE: Final = 0.1
 IDLE_S: Final = 120.0
 """How long the last list is remembered, for watches that resume from it."""
 
-MAX_FEEDS: Final = 256
 POD_LIST_S: Final = 10.0
 MAX_REMOVED: Final = 2000
 """How many deleted objects are remembered for watches that begin at an earlier version."""
@@ -247,10 +246,18 @@ class Feeds:
     Args:
         pace_s: the time between two rounds of a watch; longer if a round takes much CPU time.
         fresh_s: how old the last round may be for a list.
+        max_feeds: how many are kept if nobody watches them.
     """
 
-    def __init__(self, cluster: Cluster, *, pace_s: float = 1.0, fresh_s: float = 0.5) -> None:
-        self.pace_s, self.fresh_s = pace_s, fresh_s
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        pace_s: float = 1.0,
+        fresh_s: float = 0.5,
+        max_feeds: int = 256,
+    ) -> None:
+        self.pace_s, self.fresh_s, self.max_feeds = pace_s, fresh_s, max_feeds
         self._cluster = cluster
         self._tag = tag_of(cluster.node)
         self._feeds: OrderedDict[Scope, Feed] = OrderedDict()
@@ -270,7 +277,7 @@ class Feeds:
 
     def _forget(self) -> None:
         for scope, feed in [*self._feeds.items()][:-1]:
-            is_surplus = len(self._feeds) > MAX_FEEDS and not feed.watchers
+            is_surplus = len(self._feeds) > self.max_feeds and not feed.watchers
             if feed.is_idle or is_surplus:
                 del self._feeds[scope]
 

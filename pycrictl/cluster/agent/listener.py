@@ -30,10 +30,6 @@ from pycrictl.cluster.agent.api.answers import refuse
 from pycrictl.cluster.agent.api.names import SERVICE, Refusal
 from pycrictl.streams.loop import end_tasks
 
-MAX_CONNECTIONS: Final = 1500
-MAX_UNAUTHENTICATED: Final = 128
-"""How many unauthenticated connections may be open. Each takes up to 100 KiB for TLS."""
-
 UNAUTHENTICATED_BYTES: Final = 96 * 1024
 """What is read of such a connection: the head of a request, and the body of another agent's."""
 
@@ -144,6 +140,8 @@ class Listener:
         is_trusted: whether a connection's client certificate authenticates all requests.
         handshake_s, first_request_s: time limits of a connection for TLS, and then for its
             authentication.
+        max_connections, max_unauthenticated: how many may be open. Each that is not authenticated
+            takes up to 100 KiB for TLS.
     """
 
     def __init__(
@@ -154,8 +152,11 @@ class Listener:
         *,
         handshake_s: float = 10.0,
         first_request_s: float = 15.0,
+        max_connections: int = 1500,
+        max_unauthenticated: int = 128,
     ) -> None:
         self.handshake_s, self.first_request_s = handshake_s, first_request_s
+        self.max_connections, self.max_unauthenticated = max_connections, max_unauthenticated
         self.server = web.Server(self._answer, handler_cancellation=True)
         self.is_trusted = is_trusted
         self.unserved = RateLimitedLog(Log(__name__).warning, "unserved")
@@ -214,11 +215,11 @@ class Listener:
             await asyncio.sleep(0)  # TLS takes a millisecond: others have their turn
 
     def _take(self, client: socket.socket, host: str) -> None:
-        if len(self.server.connections) >= MAX_CONNECTIONS:
+        if len(self.server.connections) >= self.max_connections:
             self.turned_away += 1
             client.close()
             return
-        if len(self.unauthenticated) >= MAX_UNAUTHENTICATED:
+        if len(self.unauthenticated) >= self.max_unauthenticated:
             self.turned_away += 1
             held = Counter(connection.host for connection in self.unauthenticated)
             ((most, _),) = held.most_common(1)

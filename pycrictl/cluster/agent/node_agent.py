@@ -32,7 +32,7 @@ from pycrictl.cluster.agent.feed import Feeds
 from pycrictl.cluster.agent.listener import Certificates, Listener, limit_tls_buffers
 from pycrictl.cluster.agent.node_pulls import Connect, NodePulls, recorder
 from pycrictl.cluster.agent.peers import Peers
-from pycrictl.cluster.agent.router import Figures, Router
+from pycrictl.cluster.agent.router import AgentMetrics, Router
 from pycrictl.copy.service.copies import Copies
 from pycrictl.copy.service.slots import Slots, check_folder, free_bytes
 from pycrictl.kube.credential import Credential
@@ -103,7 +103,7 @@ class Agent:
         self.access = Access(self.api, self.peers.own_user)
         cluster = Cluster(self.api, self.pulls, self.peers)
         self.feeds = Feeds(cluster)
-        self.figures = Figures()
+        self.metrics = AgentMetrics()
         self.copies = self._own_copies(connect) if settings.spool_dir else None
         copies = CopyRoutes(
             self.access,
@@ -114,7 +114,7 @@ class Agent:
             self._audit,
             is_off=not settings.debugs,
         )
-        self.routes = Router(self.access, cluster, self.feeds, copies, self.figures, self._page)
+        self.routes = Router(self.access, cluster, self.feeds, copies, self.metrics, self._page)
         self.listener = Listener(self.routes.handle, settings.listen, self.access.is_front_proxy)
         self.access.on_authenticated = self.listener.authenticated
         self._reflector: Reflector[Trust] = Reflector(
@@ -125,7 +125,7 @@ class Agent:
             self._trust_changed,
         )
         self.ready = asyncio.Event()
-        self._show_figures()
+        self._add_metrics()
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -181,7 +181,7 @@ class Agent:
     def _audit(self, ended: CopyEnded) -> None:
         self._log.info("copy", **ended.fields)
         direction = ended.spec.direction.lower()
-        self.figures.copied(direction, ended.end.value, ended.moved_bytes)
+        self.metrics.copied(direction, ended.end.value, ended.moved_bytes)
 
     def _trust_changed(self) -> None:
         # A list that cannot be refreshed is kept: the front proxy is still the same.
@@ -228,13 +228,13 @@ class Agent:
 
     async def _page(self, name: str) -> web.Response:
         if name == "metrics":
-            page = self.figures.page.text()
+            page = self.metrics.page.text()
             return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE})
         why = self._unready_reason() if name == "readyz" else self._unhealthy_reason()
         return web.Response(text=why or "ok", status=503 if why else 200)
 
-    def _show_figures(self) -> None:
-        gauge, counted = self.figures.page.gauge, self.figures.page.counted
+    def _add_metrics(self) -> None:
+        gauge, counted = self.metrics.page.gauge, self.metrics.page.counted
         copies, pulls, listener = self.copies, self.pulls, self.listener
         gauge("connections", "Open connections.", lambda: len(listener.server.connections))
         gauge("watches", "Open watches.", lambda: self.routes.watches)

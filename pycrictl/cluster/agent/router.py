@@ -56,7 +56,6 @@ from pycrictl.cluster.agent.objects import pod_of
 
 MAX_PATH_CHARS: Final = 1024
 MAX_WATCHES: Final = 1000
-MAX_WATCHES_PER_USER: Final = 200
 
 _PATH: Final = re.compile(r"/|(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)+/?")
 
@@ -77,7 +76,7 @@ class ApiCall(NamedTuple):
             raise Refusal(413, "a body is not taken")
 
 
-class Figures:
+class AgentMetrics:
     """The agent's metrics, as a page for Prometheus."""
 
     def __init__(self) -> None:
@@ -115,8 +114,9 @@ class Router:
     cluster: Cluster
     feeds: Feeds
     copies: CopyRoutes
-    figures: Figures
+    metrics: AgentMetrics
     page: Callable[[str], Awaitable[web.Response]]
+    max_watches_per_user: int = 200
 
     def __post_init__(self) -> None:
         self._watches: Counter[str] = Counter()
@@ -140,10 +140,10 @@ class Router:
         except Exception as exc:
             self._log.failure("request_failed", exc, kind=kind)
             response = refuse(Refusal(500, "internal error"))
-        self.figures.answered(kind, response.status)
+        self.metrics.answered(kind, response.status)
         if response.status in (401, 403) or response.status >= 500:
             peer = request.remote or ""
-            self.figures.refused(kind=kind, status=response.status, peer=peer)
+            self.metrics.refused(kind=kind, status=response.status, peer=peer)
         if response.status == 401:
             response.force_close()
         return response
@@ -223,7 +223,7 @@ class Router:
                 watch = WatchResponse(feed, query, form)
                 response = await watch.serve(call.request)
                 if watch.has_expired:  # sent in the stream, whose status is 200
-                    self.figures.answered("watch", 410)
+                    self.metrics.answered("watch", 410)
                 return response
         if query.match == "Exact":
             raise Refusal(410, "only the newest version can be listed")
@@ -247,7 +247,7 @@ class Router:
     @contextmanager
     def _counted(self, user: User) -> Iterator[None]:
         """Count a watch while it lasts; raise Refusal if there are too many."""
-        if self._watches[user.name] >= MAX_WATCHES_PER_USER or self.watches >= MAX_WATCHES:
+        if self._watches[user.name] >= self.max_watches_per_user or self.watches >= MAX_WATCHES:
             raise Refusal(429, "too many watches: try again later", retry_after_s=5)
         self._watches[user.name] += 1
         try:

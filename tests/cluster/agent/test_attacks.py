@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from pycrictl.base.units import escape
-from pycrictl.cluster.agent import listener
 from pycrictl.cluster.agent.node_agent import Agent
 from tests.cluster.agent.attackers import FORGED, Hands, ask, names, reach, watch
 from tests.cluster.agent.standing import AUDIENCE, OWN, Cluster, bearer, token_of
@@ -271,14 +270,10 @@ def test_a_name_that_was_authorized_is_the_name_that_is_answered(
 
 
 def test_who_holds_connections_open_does_not_keep_the_api_server_out(
-    cluster: Cluster,
-    address: tuple[str, int],
-    hands: Hands,
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: Cluster, agent: Agent, address: tuple[str, int], hands: Hands
 ) -> None:
     """One client requests what needs no credential, and keeps every connection it gets."""
-    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 100)
-    monkeypatch.setattr(listener, "MAX_UNAUTHENTICATED", 40)
+    agent.listener.max_connections, agent.listener.max_unauthenticated = 100, 40
     watcher, status = watch(address, PULLS, hands.front_proxy, "modest")
     assert status == 200
     with ExitStack() as stack:
@@ -322,9 +317,9 @@ def test_requests_that_are_none(agent: Agent, address: tuple[str, int]) -> None:
 
 
 def test_watchers_of_one_user_do_not_take_the_place_of_others(
-    address: tuple[str, int], hands: Hands, monkeypatch: pytest.MonkeyPatch
+    agent: Agent, address: tuple[str, int], hands: Hands
 ) -> None:
-    monkeypatch.setattr("pycrictl.cluster.agent.router.MAX_WATCHES_PER_USER", 20)
+    agent.routes.max_watches_per_user = 20
     codes = []
     with ExitStack() as stack:
         for _ in range(25):

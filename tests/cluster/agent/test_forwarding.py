@@ -39,8 +39,8 @@ def test_one_answers_for_all(cluster: Cluster) -> None:
         "db.main": "n2",
     }
     assert cluster.agents[0].peers.asked == 1
-    assert second.figures.requests["peer", "200"] == 1
-    assert not third.figures.requests
+    assert second.metrics.requests["peer", "200"] == 1
+    assert not third.metrics.requests
     assert listed(cluster, "imagepulls?fieldSelector=spec.nodeName=n2").keys() == {"db.main"}
     later = cluster.get("namespaces/default/imagepulls/later.main").document["status"]
     assert later.keys() == {"phase", "conditions"}

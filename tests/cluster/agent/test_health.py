@@ -103,4 +103,4 @@ def test_a_watch_that_expires_counts(cluster: Cluster) -> None:
     agent = cluster.start()
     path = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls?watch=true&resourceVersion=1"
     cluster.get(path)
-    wait_until(lambda: agent.figures.requests["watch", "410"] == 1)
+    wait_until(lambda: agent.metrics.requests["watch", "410"] == 1)

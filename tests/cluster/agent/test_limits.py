@@ -35,9 +35,9 @@ def test_a_head_that_does_not_end(cluster: Cluster) -> None:
     assert time.monotonic() - begun < 15
 
 
-def test_too_many_connections(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.cluster.agent.listener.MAX_CONNECTIONS", 3)
+def test_too_many_connections(cluster: Cluster) -> None:
     agent = cluster.start()
+    agent.listener.max_connections = 3
     with contextlib.ExitStack() as stack:
         for _ in range(3):
             stack.enter_context(connected(cluster))
@@ -88,12 +88,10 @@ def test_a_client_that_goes_ends_its_watch(cluster: Cluster) -> None:
     assert not any(feed.watchers for feed in agent.feeds._feeds.values())
 
 
-def test_questions_about_ever_other_pods_are_forgotten(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_questions_about_ever_other_pods_are_forgotten(cluster: Cluster) -> None:
     """Each pod's name has its own feed; beyond the limit, the least recently used are dropped."""
-    monkeypatch.setattr("pycrictl.cluster.agent.feed.MAX_FEEDS", 8)
     agent = cluster.start()
+    agent.feeds.max_feeds = 8
     for number in range(30):
         path = f"{PULLS.replace('imagepulls', 'namespaces/default/imagepulls')}/web{number}.main"
         assert cluster.get(path).status == 404
