@@ -32,7 +32,7 @@ class OverHosts:
     """A method of ``copy`` for a container on another host, or one on each of several.
 
     Args:
-        starts: the offset of each host's archive, by host.
+        starts: what starts a command line on a host, by host.
         container: its name there.
         options: words for ``cp`` there.
     """
@@ -118,7 +118,7 @@ class _End:
             else:
                 *lines, rest[is_error] = (rest[is_error] + data).split(b"\n")
                 for line in lines:
-                    self._take(line)
+                    self._on_line(line)
 
     def drain(self) -> None:
         for _ in self.received(is_archive=False):
@@ -136,7 +136,7 @@ class _End:
             message = (lines or [f"cp ended with status {status}"])[-1]
             raise CopyError(message.removeprefix("pycrictl: "), hint=hints[-1] if hints else None)
 
-    def _take(self, line: bytes) -> None:
+    def _on_line(self, line: bytes) -> None:
         message = foreign.parsed(line) if line[:1] == b"{" else {}
         if isinstance(path := message.get("skipped"), str):
             reason = str(message.get("reason", ""))

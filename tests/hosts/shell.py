@@ -59,5 +59,5 @@ class Shell:
     def run(self, command: str) -> str:
         """Run a command line; return its output, with ``status N`` as its last line."""
         self.type(f"{command}; echo status $?\n")
-        found = self.expect(r"\nstatus \d+\n\$ $")
-        return found.partition("\n")[2].removesuffix("$ ")
+        output = self.expect(r"\nstatus \d+\n\$ $")
+        return output.partition("\n")[2].removesuffix("$ ")

@@ -99,12 +99,12 @@ class Host:
 
     def processes(self) -> list[int]:
         """Return the processes of its sessions."""
-        found = []
+        pids = []
         for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 if f"TEST_HOST={self.folder}\0".encode() in (path / "environ").read_bytes():
-                    found.append(int(path.name))
-        return found
+                    pids.append(int(path.name))
+        return pids
 
     def crash(self) -> None:
         """Kill the sessions and the server, as if the machine had lost power."""
@@ -244,12 +244,12 @@ class Hosts:
 
     def kept(self) -> list[int]:
         """Return the processes of control connections, which name their socket."""
-        found = []
+        pids = []
         for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 if (path / "cmdline").read_text().startswith(f"ssh: {self.folder}/run/"):
-                    found.append(int(path.name))
-        return found
+                    pids.append(int(path.name))
+        return pids
 
     def disconnect(self) -> None:
         """End the control connections that are kept."""
@@ -287,8 +287,8 @@ def hosts() -> Iterator[Hosts]:
 
 
 def descendants(pid: int) -> list[int]:
-    found = [int(child) for child in children(pid)]
-    return [*found, *(pid for child in found for pid in descendants(child))]
+    own = [int(child) for child in children(pid)]
+    return [*own, *(pid for child in own for pid in descendants(child))]
 
 
 def _key(path: Path) -> None:

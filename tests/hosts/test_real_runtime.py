@@ -101,8 +101,8 @@ def test_copies_follow_the_rules_of_a_local_copy(
     copied(f"{container}:/srv/new", f"{tmp_path}/out")
     copied(f"{container}:/srv/two", f"{tmp_path}/out/three")
     copied(f"{container}:/srv/t*", f"{tmp_path}/out")
-    found = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "out").rglob("*"))
-    assert [name for name in found if Path(tmp_path, name).is_file()] == [
+    names = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "out").rglob("*"))
+    assert [name for name in names if Path(tmp_path, name).is_file()] == [
         "out/new/deep/file", "out/new/in/deep/file", "out/new/one", "out/three", "out/two",
     ]  # fmt: skip
     assert (tmp_path / "out/new/deep/file").read_bytes() == bytes(range(256)) * 4000
@@ -148,9 +148,9 @@ def test_pulls_on_several_hosts_are_one_display(nodes: Hosts, lab: Lab) -> None:
         assert client.stderr is not None
         hosts: set[str] = set()
         while hosts != {"n1", "n2"}:
-            found = json.loads(client.stderr.readline())
-            assert "progress" in found
-            hosts.add(found["host"])
+            progress = json.loads(client.stderr.readline())
+            assert "progress" in progress
+            hosts.add(progress["host"])
         lab.registry.limit(None)
         stdout, _ = client.communicate(timeout=WAIT_S)
     assert [line.split(" | ")[0] for line in sorted(stdout.splitlines())] == ["n1", "n2"]

@@ -71,9 +71,9 @@ def rows(text: str) -> list[list[str]]:
 
 def test_tables_are_one_table_with_the_node_first(both: Hosts) -> None:
     done = both.run("-H", "n1,n3", "-H", "n2", "ps")
-    (header, *found) = rows(done.stdout)
+    (header, *table) = rows(done.stdout)
     assert header[:2] == ["NODE", "CONTAINER"]
-    assert [row[0] for row in found] == ["n1"] * 3 + ["n3"] * 3 + ["n2"] * 3
+    assert [row[0] for row in table] == ["n1"] * 3 + ["n3"] * 3 + ["n2"] * 3
     assert (done.stderr, done.returncode) == ("", 0)
 
 
@@ -85,9 +85,10 @@ def test_rows_of_all_hosts_are_sorted_together(both: Hosts) -> None:
 
 def test_documents_are_one_object_by_host(both: Hosts) -> None:
     done = both.run("-H", "n[1-2]", "ps", "-o", "json")
-    found = json.loads(done.stdout)
-    assert list(found) == ["n1", "n2"]
-    assert [one["metadata"]["name"] for one in found["n2"]["containers"]] == ["web", "db9", "db10"]
+    documents = json.loads(done.stdout)
+    assert list(documents) == ["n1", "n2"]
+    names = [container["metadata"]["name"] for container in documents["n2"]["containers"]]
+    assert names == ["web", "db9", "db10"]
     done = both.run("-H", "n[1-2]", "ps", "-o", "yaml")
     assert done.stdout.startswith("n1:\n  containers:\n")
 
@@ -142,9 +143,9 @@ def test_images_tell_where_they_are_missing(both: Hosts, fake: FakeServer) -> No
         other.offer("ListContainers", containers())
         both.hosts["n2"].serve(other.path)
         done = both.run("-H", "n1,n2,n3", "images", "-o", "wide")
-    header, *found = rows(done.stdout.partition("\n\n")[0])
+    header, *table = rows(done.stdout.partition("\n\n")[0])
     assert header[-1] == "MISSING ON"
-    missing = {(row[0], row[1]): row[-1] for row in found if len(row) == len(header)}
+    missing = {(row[0], row[1]): row[-1] for row in table if len(row) == len(header)}
     assert missing[("n1", "b")] == "n2"
     assert missing[("n1", "a")] == "-"
 
@@ -177,10 +178,10 @@ def test_diagnoses_are_one_list_with_the_most_severe_first(troubled: Hosts) -> N
     ]  # fmt: skip
     assert (done.returncode, done.stderr) == (1, "")
     done = troubled.run(*words, "doctor")
-    found = [line for line in done.stdout.splitlines() if line[:7] in ("SERIOUS", "WARNING")]
-    assert found[0].split()[:2] == ["SERIOUS", "a2:"]
-    assert any(line.startswith("WARNING      a1: the image of every pod") for line in found)
-    assert [line[:7] for line in found] == sorted(line[:7] for line in found)
+    lines = [line for line in done.stdout.splitlines() if line[:7] in ("SERIOUS", "WARNING")]
+    assert lines[0].split()[:2] == ["SERIOUS", "a2:"]
+    assert any(line.startswith("WARNING      a1: the image of every pod") for line in lines)
+    assert [line[:7] for line in lines] == sorted(line[:7] for line in lines)
     assert done.returncode == 1
 
 
@@ -210,13 +211,13 @@ def test_what_needs_one_host_says_so(both: Hosts, line: str) -> None:
 def test_lines_of_logs_are_ordered_by_their_times(fresh: Hosts, words: list[str]) -> None:
     """As far as those that are followed come in time."""
     for name, seconds in (("h", (1, 4, 5)), ("h2", (2, 3, 6))):
-        lines = [f"2026-01-01T00:00:0{each}.5Z line {each}\n" for each in seconds]
+        lines = [f"2026-01-01T00:00:0{second}.5Z line {second}\n" for second in seconds]
         hostile(fresh, name, "\n".join(f"write({line.encode()!r})" for line in lines))
     done = fresh.run("-H", "h,h2", *words)
-    found = [re.sub("2026-01-01T00:00:0..5Z ", "", line) for line in done.stdout.splitlines()]
-    assert (found == done.stdout.splitlines()) == ("-t" not in words)
+    shown = [re.sub("2026-01-01T00:00:0..5Z ", "", line) for line in done.stdout.splitlines()]
+    assert (shown == done.stdout.splitlines()) == ("-t" not in words)
     wanted = [f"{'h2' if n in (2, 3, 6) else 'h '} | line {n}" for n in range(1, 7)]
-    assert (sorted(found) if "-f" in words else found) == (
+    assert (sorted(shown) if "-f" in words else shown) == (
         sorted(wanted) if "-f" in words else wanted
     )
 
