@@ -54,8 +54,11 @@ class Root:
 
     def __init__(self, folder: Path, contents: str) -> None:
         self.path = folder / "root"
+        # In a container, debootstrap makes a link of /proc, which is mounted over itself otherwise.
         shared = "".join(
-            f"mkdir -p root{path}; mount --rbind {path} root{path}\n" for path in _SHARED
+            f"[ ! -L root{path} ] || rm root{path}; mkdir -p root{path}\n"
+            f"mount --rbind {path} root{path}\n"
+            for path in _SHARED
         )
         folder_word = shlex.quote(str(folder))
         self._setup = f"""set -eu
