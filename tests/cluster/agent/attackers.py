@@ -84,10 +84,10 @@ def reach(address: tuple[str, int], pair: Pair | None = None) -> ssl.SSLSocket:
 
 def watch(address: tuple[str, int], path: str, pair: Pair, user: str) -> tuple[ssl.SSLSocket, int]:
     """Start a watch as the front proxy would for a user; return the connection and the status."""
-    found = reach(address, pair)
+    connection = reach(address, pair)
     lines = [f"GET {path}?watch=true HTTP/1.1", "Host: a", f"X-Remote-User: {user}", "", ""]
-    found.sendall("\r\n".join(lines).encode())
-    return found, int(found.recv(4096).split()[1])
+    connection.sendall("\r\n".join(lines).encode())
+    return connection, int(connection.recv(4096).split()[1])
 
 
 def ask(
@@ -100,14 +100,14 @@ def ask(
 ) -> tuple[int, bytes]:
     """Send a request to an agent; return status 0 if it fails without a response."""
     try:
-        found = standing.ask(address, path, pair, headers, method, body)
+        answer = standing.ask(address, path, pair, headers, method, body)
     except (OSError, http.client.HTTPException):
         return 0, b""
-    return found.status, found.content
+    return answer.status, answer.content
 
 
 def names(content: bytes) -> list[str]:
     document: Any = json.loads(content)
     return sorted(
-        f"{one['metadata']['namespace']}/{one['metadata']['name']}" for one in document["items"]
+        f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in document["items"]
     )

@@ -29,8 +29,8 @@ class Program:
 
     @property
     def port(self) -> int:
-        found = re.search(r"serving address=127\.0\.0\.1:(\d+)", self.log.read_text())
-        return int(found[1]) if found else 0
+        said = re.search(r"serving address=127\.0\.0\.1:(\d+)", self.log.read_text())
+        return int(said[1]) if said else 0
 
     @property
     def rss(self) -> int:

@@ -105,9 +105,9 @@ class Cluster:
         self.agents: list[Agent] = []
         self.pace_s = 1.0  # Between two rounds of a watch
         self.token = token_of(OWN)
-        for one in yaml.safe_load_all(RBAC.read_text()):
-            if "rules" in one:
-                api.grants.append(Grant(OWN, one["rules"], one["metadata"].get("namespace", "")))
+        for role in yaml.safe_load_all(RBAC.read_text()):
+            if "rules" in role:
+                api.grants.append(Grant(OWN, role["rules"], role["metadata"].get("namespace", "")))
         reader = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}
         api.grants.append(Grant(OWN, [reader], "kube-system"))
         api.tokens["api-token"] = Token(User(OWN))
@@ -139,17 +139,17 @@ class Cluster:
                 "namespace": "pycrictl",
                 **settings,
             }
-            found = Agent(
+            started = Agent(
                 AgentSettings(listen=Address("127.0.0.1", 0), node=node, **given),
                 lambda: read_kubeconfig(str(self.folder / "kubeconfig")),
                 connect,
                 check_s,
             )
-            found.feeds.pace_s = self.pace_s
-            await found.start()
+            started.feeds.pace_s = self.pace_s
+            await started.start()
             if waits:
-                await found.ready.wait()
-            return found
+                await started.ready.wait()
+            return started
 
         agent = self.loop.run(begin())
         self.agents.append(agent)

@@ -24,9 +24,9 @@ def test_a_config_map_that_cannot_be_read_names_no_front_proxy(
     changes = {"requestheader-client-ca-file": "nonsense"}
     if names is not None:
         changes = {"requestheader-allowed-names": names}
-    found = parse_trust({"data": {**data, **changes}})
-    assert found is not None
-    assert found.proxy_ca == ""
+    trust = parse_trust({"data": {**data, **changes}})
+    assert trust is not None
+    assert trust.proxy_ca == ""
     assert parse_trust({"data": None}) is None
 
 

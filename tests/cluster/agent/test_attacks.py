@@ -27,7 +27,7 @@ PULLS = f"{BASE}/imagepulls"
 OF_PROXY = (
     "/apis", f"/apis/{AUDIENCE}", BASE, PULLS, f"{PULLS}?watch=true",
     "/openapi/v3", f"/openapi/v3{BASE}", f"{BASE}/namespaces/default/imagepulls",
-    *(f"{BASE}/namespaces/default/{each}" for each in ("imagepulls/web.main", "pods/web")),
+    *(f"{BASE}/namespaces/default/{path}" for path in ("imagepulls/web.main", "pods/web")),
 )  # fmt: skip
 OF_PEERS = (
     "/node/v1alpha1/pulls",
@@ -99,13 +99,13 @@ def test_the_front_proxy_is_no_agent_and_has_no_rights_of_its_own(
 def test_a_front_proxy_that_is_believed_no_more(
     cluster: Cluster, agent: Agent, address: tuple[str, int], hands: Hands
 ) -> None:
-    (found,) = cluster.api.objects.documents("", "configmaps")
-    good = dict(found["data"])
+    (config_map,) = cluster.api.objects.documents("", "configmaps")
+    good = dict(config_map["data"])
 
     def refuses(headers: dict[str, str], **data: str) -> bool:
         before = agent.access.trust
         changed = {**good, **{key.replace("_", "-"): value for key, value in data.items()}}
-        cluster.api.objects.add("", "configmaps", {**found, "data": changed})
+        cluster.api.objects.add("", "configmaps", {**config_map, "data": changed})
         wait_until(lambda: agent.access.trust != before)
         return ask(address, PULLS, hands.front_proxy, headers)[0] in (0, 401)
 
@@ -246,10 +246,10 @@ def test_no_selector_leads_to_another_namespace(cluster: Cluster, agent: Agent, 
         assert names(through(cluster, f"{path}{selector}")[1]) == ["default/web.main"]
     watches = [f"{path}{selector}&watch=true&timeoutSeconds=1" for selector in selectors]
     with ThreadPoolExecutor() as pool:
-        for one, (code, lines) in zip(
+        for path, (code, lines) in zip(
             watches, pool.map(partial(through, cluster), watches), strict=True
         ):
-            assert (code, b"registry.test" in lines) == (200, False), one
+            assert (code, b"registry.test" in lines) == (200, False), path
 
 
 def test_a_name_that_was_authorized_is_the_name_that_is_answered(
@@ -340,7 +340,7 @@ def texts_of(value: Any) -> list[str]:
     if isinstance(value, dict):
         value = [*value, *value.values()]
     if isinstance(value, list):
-        return [text for one in value for text in texts_of(one)]
+        return [text for item in value for text in texts_of(item)]
     return [value] if isinstance(value, str) else []
 
 
@@ -367,7 +367,7 @@ def test_names_and_errors_are_escaped_where_they_are_shown(
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", text), repr(text)
     # kubectl describe, jsonpath and custom columns print text of objects unescaped.
     _, whole = ask(address, PULLS, hands.front_proxy, FORGED)
-    texts = [text for one in json.loads(whole)["items"] for text in texts_of(one)]
+    texts = [text for item in json.loads(whole)["items"] for text in texts_of(item)]
     assert "registry.test/" + escape(EVIL) + ":1" in texts
     assert f"node n2{escape(EVIL)} did not answer" in " ".join(texts)
     assert [text for text in texts if not text.isprintable()] == []

@@ -15,7 +15,7 @@ from tests.serving import free_port
 
 def listed(cluster: Cluster, path: str = "imagepulls") -> dict[str, Any]:
     items = cluster.get(path).document["items"]
-    return {one["metadata"]["name"]: one for one in items}
+    return {item["metadata"]["name"]: item for item in items}
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ def test_one_answers_for_all(cluster: Cluster) -> None:
     cluster.add_pod("db", node="n2")
     cluster.add_pod("idle", node="n3", state={"running": {}}, phase="Running")
     cluster.add_pod("later", node="")
-    found = listed(cluster)
-    assert {name: one["spec"]["nodeName"] for name, one in found.items()} == {
+    items = listed(cluster)
+    assert {name: item["spec"]["nodeName"] for name, item in items.items()} == {
         "web.main": "n1",
         "db.main": "n2",
     }
@@ -53,16 +53,16 @@ def test_a_node_that_does_not_answer_is_named(cluster: Cluster, dead: None) -> N
     cluster.add_pod("web", node="n1")
     cluster.add_pod("db", node="n9", state={"waiting": {"reason": "ImagePullBackOff"}})
     cluster.add_pod("far", node="n8")
-    found = cluster.get("imagepulls")
-    assert found.status == 200
-    assert sorted(found.headers.get_all("Warning") or ()) == [
+    answer = cluster.get("imagepulls")
+    assert answer.status == 200
+    assert sorted(answer.headers.get_all("Warning") or ()) == [
         '299 - "node n1 does not know them: no runtime here"',
         '299 - "node n8 did not answer: no agent runs on it, as far as is known"',
         '299 - "node n9 did not answer: it did not answer within 1 s"',
     ]
-    items = {one["metadata"]["name"]: one for one in found.document["items"]}
+    items = {item["metadata"]["name"]: item for item in answer.document["items"]}
     status = items["db.main"]["status"]
-    assert {one["status"] for one in status.pop("conditions")} == {"Unknown"}
+    assert {condition["status"] for condition in status.pop("conditions")} == {"Unknown"}
     assert status == {
         "phase": "BackOff",
         "kubeletReason": "ImagePullBackOff",
@@ -96,5 +96,5 @@ def test_without_a_token_no_other_node_is_known(cluster: Cluster) -> None:
     cluster.start("n2")
     cluster.add_pod("db", node="n2")
     (cluster.folder / "token").unlink()
-    found = listed(cluster)["db.main"]["status"]
-    assert "cannot read the token for other agents" in found["error"]
+    status = listed(cluster)["db.main"]["status"]
+    assert "cannot read the token for other agents" in status["error"]

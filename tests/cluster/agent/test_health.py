@@ -23,8 +23,8 @@ PULLS = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
 
 
 def probe(cluster: Cluster, path: str) -> tuple[int, str]:
-    found = cluster.ask(path)
-    return found.status, found.content.decode()
+    answer = cluster.ask(path)
+    return answer.status, answer.content.decode()
 
 
 def test_a_source_that_hangs(cluster: Cluster) -> None:
@@ -82,9 +82,9 @@ async def _start(begin: object) -> None:
 
 def test_nobody_to_trust(cluster: Cluster) -> None:
     agent = cluster.start()
-    (found,) = cluster.api.objects.documents("", "configmaps")
-    data = {**found["data"], "requestheader-client-ca-file": "none"}
-    cluster.api.objects.add("", "configmaps", {**found, "data": data})
+    (config_map,) = cluster.api.objects.documents("", "configmaps")
+    data = {**config_map["data"], "requestheader-client-ca-file": "none"}
+    cluster.api.objects.add("", "configmaps", {**config_map, "data": data})
     wait_until(lambda: not agent.access.trust or not agent.access.trust.proxy_ca)
     wait_until(
         lambda: probe(cluster, "/readyz") == (503, "the API server names no front proxy to trust")

@@ -20,16 +20,16 @@ def test_get_and_describe(cluster: Cluster, kubectl: Kubectl) -> None:
         ["default", "web.main"],
         ["other", "db.main"],
     ]
-    one = kubectl.document("get", "imagepull", "web.main")
-    assert one["spec"] == {
+    pull = kubectl.document("get", "imagepull", "web.main")
+    assert pull["spec"] == {
         "podName": "web",
         "podUID": "uid-default-web",
         "containers": ["main"],
         "image": "registry.test/team/app:1",
         "nodeName": "n1",
     }
-    assert {condition["status"] for condition in one["status"].pop("conditions")} == {"Unknown"}
-    assert one["status"] == {"phase": "Waiting", "unknown": True, "error": "no runtime here"}
+    assert {condition["status"] for condition in pull["status"].pop("conditions")} == {"Unknown"}
+    assert pull["status"] == {"phase": "Waiting", "unknown": True, "error": "no runtime here"}
     described = kubectl.good("describe", "imagepull", "web.main")
     assert re.search(r"(?m)^  Phase: +Waiting$", described)
 

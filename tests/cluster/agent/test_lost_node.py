@@ -93,8 +93,8 @@ def warning(answer: Answer) -> str:
 def test_a_field_that_is_wrong_is_left_out(key: str, value: Any) -> None:
     wrong = pull()
     wrong["status"][key] = value
-    found, left_out = judged([pull("web"), wrong], 2)
-    items = {one["metadata"]["name"]: one["status"] for one in found}
+    documents, left_out = judged([pull("web"), wrong], 2)
+    items = {item["metadata"]["name"]: item["status"] for item in documents}
     assert f"status.{key}" in left_out
     if key == "phase":
         assert items.keys() == {"web.main"}
@@ -119,9 +119,13 @@ def test_a_field_that_is_wrong_is_left_out(key: str, value: Any) -> None:
 def test_an_object_that_is_wrong_is_left_out(path: tuple[str, str], value: Any) -> None:
     wrong, (part, key) = pull("db"), path
     wrong[part][key] = value
-    found, _ = judged([wrong, pull("other")], 2)
-    assert "other.main" in [one["metadata"]["name"] for one in found]
-    texts = [text for one in found for text in (*one["metadata"].values(), *one["spec"].values())]
+    documents, _ = judged([wrong, pull("other")], 2)
+    assert "other.main" in [document["metadata"]["name"] for document in documents]
+    texts = [
+        text
+        for document in documents
+        for text in (*document["metadata"].values(), *document["spec"].values())
+    ]
     assert all(text.isprintable() for text in texts if isinstance(text, str))
 
 
@@ -130,10 +134,10 @@ def test_what_only_a_next_version_has_is_left_out_without_a_word() -> None:
     newer |= more
     newer["spec"] |= more
     newer["status"] |= {**more, "layers": [{"digest": "sha256:a", **more}]}
-    found, left_out = judged([newer], 1)
+    documents, left_out = judged([newer], 1)
     assert not left_out
-    assert "priority" not in json.dumps(found)
-    assert found[0]["status"]["layers"] == [{"digest": "sha256:a"}]
+    assert "priority" not in json.dumps(documents)
+    assert documents[0]["status"]["layers"] == [{"digest": "sha256:a"}]
 
 
 def test_all_others_are_shown_in_each_form(cluster: Cluster, lost: Agent) -> None:
@@ -141,12 +145,12 @@ def test_all_others_are_shown_in_each_form(cluster: Cluster, lost: Agent) -> Non
     wrong = pull()
     wrong["status"] |= {"etaSeconds": -1, "totalBytes": 10**4000, "layers": [{"name": 5}]}
     say_items(lost, wrong)
-    found = ask(cluster)
-    assert found.status == 200
-    items = {one["metadata"]["name"]: one["status"] for one in strictly(found.content)["items"]}
+    answer = ask(cluster)
+    assert answer.status == 200
+    items = {item["metadata"]["name"]: item["status"] for item in strictly(answer.content)["items"]}
     assert items.keys() == {"web.main", "db.main"}
-    assert '299 - "node n2 answers what is not valid: ' in warning(found)
-    assert "status.etaSeconds" in warning(found)
+    assert '299 - "node n2 answers what is not valid: ' in warning(answer)
+    assert "status.etaSeconds" in warning(answer)
     table = ask(cluster, accept=TABLE)
     assert table.status == 200
     assert "web.main" in [row["cells"][0] for row in strictly(table.content)["rows"]]
@@ -169,22 +173,22 @@ def test_all_others_are_shown_in_each_form(cluster: Cluster, lost: Agent) -> Non
 )
 def test_an_answer_that_is_none(cluster: Cluster, lost: Agent, content: bytes, why: str) -> None:
     say(lost, content)
-    found = ask(cluster)
-    assert found.status == 200
-    assert warning(found) == f'299 - "node n2 did not answer: {why}"'
-    assert found.document["items"][0]["status"]["unknown"] is True
+    answer = ask(cluster)
+    assert answer.status == 200
+    assert warning(answer) == f'299 - "node n2 did not answer: {why}"'
+    assert answer.document["items"][0]["status"]["unknown"] is True
 
 
 def test_more_objects_than_the_node_has_pods(cluster: Cluster, lost: Agent) -> None:
     say_items(lost, *(pull(f"db{number}") for number in range(2000)))
-    found = ask(cluster)
-    assert len(found.document["items"]) == MAX_OTHERS + 1
-    assert "1749 objects, as it may have 251" in warning(found)
+    answer = ask(cluster)
+    assert len(answer.document["items"]) == MAX_OTHERS + 1
+    assert "1749 objects, as it may have 251" in warning(answer)
 
 
 def test_objects_of_pods_of_other_nodes(cluster: Cluster, lost: Agent) -> None:
     cluster.add_pod("web", node="n1")
     say_items(lost, pull("web"), pull("db"))
-    items = {one["metadata"]["name"]: one for one in ask(cluster).document["items"]}
+    items = {item["metadata"]["name"]: item for item in ask(cluster).document["items"]}
     assert items.keys() == {"web.main", "db.main"}
     assert items["web.main"]["spec"]["nodeName"] == "n1"

@@ -35,8 +35,8 @@ from tests.support.pull_objects import (
 
 
 def status(pods: Pod, *pulls: PullState, **more: Any) -> dict[str, Any]:
-    found = objects_of([pods], pulls, "n1", **more)
-    return dict(found[0]["status"]) if found else {}
+    documents = objects_of([pods], pulls, "n1", **more)
+    return dict(documents[0]["status"]) if documents else {}
 
 
 CRASHED = {"waiting": {"reason": "CrashLoopBackOff"}}
@@ -74,8 +74,8 @@ def test_phases(state: dict[str, Any], pulls: list[PullState], phase: str) -> No
 @pytest.mark.parametrize("state", [RUNNING, CRASHED])
 def test_images_that_are_there(state: dict[str, Any]) -> None:
     assert status(pod(state=state)) == {}
-    found = status(pod(state=state), wants_all=True)
-    assert (found["phase"], found["percent"]) == ("Succeeded", 100)
+    shown = status(pod(state=state), wants_all=True)
+    assert (shown["phase"], shown["percent"]) == ("Succeeded", 100)
     assert not is_waiting(pod(state=state))
 
 
@@ -92,8 +92,8 @@ def test_a_pod_that_ended_does_not_wait(phase: str, state: dict[str, Any]) -> No
 def test_until_bytes_arrive_the_last_error_stays() -> None:
     begun = pull(layer("downloading"))
     for attempt in (begun, pull(layer("waiting")), PullState(image=IMAGE)):
-        found = status(pod(state=BACK_OFF), attempt)
-        assert (found["phase"], found["error"]) == ("BackOff", 'Back-off pulling "x"')
+        shown = status(pod(state=BACK_OFF), attempt)
+        assert (shown["phase"], shown["error"]) == ("BackOff", 'Back-off pulling "x"')
     assert status(pod(state=WAITING), begun)["phase"] == "Pulling"
 
 
@@ -103,9 +103,9 @@ def with_init(state: dict[str, Any], *, image: str = IMAGE) -> Pod:
     document["spec"]["initContainers"] = [{"name": "first", "image": image}]
     document["spec"]["containers"].append({"name": "side", "image": "registry.test/side:1"})
     document["status"]["initContainerStatuses"] = [{"name": "first", "state": state}]
-    found = parse_pod(document)
-    assert found is not None
-    return found
+    parsed = parse_pod(document)
+    assert parsed is not None
+    return parsed
 
 
 def test_while_an_init_container_runs_nothing_is_waited_for() -> None:
@@ -113,23 +113,23 @@ def test_while_an_init_container_runs_nothing_is_waited_for() -> None:
     running = with_init(RUNNING)
     assert objects_of([running], (), "n1") == []
     assert not is_waiting(running)
-    found = objects_of([running], (), "n1", wants_all=True)
-    phases = {one["metadata"]["name"]: one["status"]["phase"] for one in found}
+    documents = objects_of([running], (), "n1", wants_all=True)
+    phases = {document["metadata"]["name"]: document["status"]["phase"] for document in documents}
     assert phases == {"web.first": "Succeeded", "web.side": "Waiting"}
     over = with_init({"terminated": {"exitCode": 0}}, image="registry.test/init:1")
-    found = objects_of([over], (), "n1")
-    assert [one["metadata"]["name"] for one in found] == ["web.main", "web.side"]
+    documents = objects_of([over], (), "n1")
+    assert [document["metadata"]["name"] for document in documents] == ["web.main", "web.side"]
 
 
 def test_a_pull_that_may_be_of_either_image_is_claimed_by_none() -> None:
-    one, two = IMAGE, IMAGE.replace(":1", ":2")
+    first, second = IMAGE, IMAGE.replace(":1", ":2")
     either = replace(
         pull(layer("downloading", 50), image="registry.test/team/app@sha256:01"),
-        candidates=(one, two),
+        candidates=(first, second),
     )
-    for image in (one, two):
+    for image in (first, second):
         assert status(pod(image=image), either)["phase"] == "Waiting"
-    assert status(pod(image=two), replace(either, candidates=(two,)))["phase"] == "Pulling"
+    assert status(pod(image=second), replace(either, candidates=(second,)))["phase"] == "Pulling"
 
 
 def test_an_image_that_does_not_exist_is_not_the_pull_of_another() -> None:
@@ -152,19 +152,19 @@ def test_an_image_that_does_not_exist_is_not_the_pull_of_another() -> None:
 def test_conditions(
     state: dict[str, Any], pulls: list[PullState], conditions: dict[str, str]
 ) -> None:
-    found = status(pod(state=state), *pulls, wants_all=True)["conditions"]
-    assert {one["type"]: one["status"] for one in found} == conditions
+    shown = status(pod(state=state), *pulls, wants_all=True)["conditions"]
+    assert {condition["type"]: condition["status"] for condition in shown} == conditions
     unknown = status(pod(), problem="the node does not answer")["conditions"]
-    assert {one["status"] for one in unknown} == {"Unknown"}
+    assert {condition["status"] for condition in unknown} == {"Unknown"}
 
 
 def test_numbers() -> None:
-    found = status(pod(), pull(layer("downloading", 40), layer("done", 100, "sha256:b")))
-    assert (found["progressBytes"], found["totalBytes"]) == (140, 200)
-    assert 0 < found["percent"] < 100
-    assert found["bytesPerSecond"] == 4
-    assert found["startTime"] == "2026-11-22T22:38:20Z"
-    assert [one["digest"] for one in found["layers"]] == ["sha256:a", "sha256:b"]
+    shown = status(pod(), pull(layer("downloading", 40), layer("done", 100, "sha256:b")))
+    assert (shown["progressBytes"], shown["totalBytes"]) == (140, 200)
+    assert 0 < shown["percent"] < 100
+    assert shown["bytesPerSecond"] == 4
+    assert shown["startTime"] == "2026-11-22T22:38:20Z"
+    assert [part["digest"] for part in shown["layers"]] == ["sha256:a", "sha256:b"]
     queued = status(pod(), pull(Report(IMAGE, "", 0, 0, phase="waiting", queue_position=3)))
     assert queued["queuePosition"] == 3
     assert "percent" not in queued
@@ -186,8 +186,8 @@ def test_an_image_that_another_pod_pulled() -> None:
 def test_why_it_failed() -> None:
     failed = pull(layer("failed", 5, error="connection reset"), is_running=False)
     assert status(pod(state=BACK_OFF), failed)["error"] == "connection reset"
-    found = status(pod(state=BACK_OFF))
-    assert (found["error"], found["kubeletReason"]) == ('Back-off pulling "x"', "ImagePullBackOff")
+    shown = status(pod(state=BACK_OFF))
+    assert (shown["error"], shown["kubeletReason"]) == ('Back-off pulling "x"', "ImagePullBackOff")
 
 
 def test_one_object_for_each_image_of_a_pod() -> None:
@@ -196,14 +196,14 @@ def test_one_object_for_each_image_of_a_pod() -> None:
     document["spec"]["containers"] = [{"name": name, "image": image} for name, image in containers]
     document["spec"]["initContainers"] = [{"name": "first", "image": "y:1"}]
     document["status"]["containerStatuses"] = []
-    found = parse_pod(document)
-    assert found is not None
-    objects = objects_of([found], (), "n1", wants_all=True)
-    assert {one["metadata"]["name"]: one["spec"]["containers"] for one in objects} == {
+    parsed = parse_pod(document)
+    assert parsed is not None
+    objects = objects_of([parsed], (), "n1", wants_all=True)
+    assert {item["metadata"]["name"]: item["spec"]["containers"] for item in objects} == {
         "web.first": ["first", "b"],
         "web.a": ["a", "c"],
     }
-    assert len({one["metadata"]["uid"] for one in objects}) == 2
+    assert len({item["metadata"]["uid"] for item in objects}) == 2
 
 
 def test_rows() -> None:
@@ -216,8 +216,8 @@ def test_rows() -> None:
 def test_the_line_has_a_column_where_there_is_one() -> None:
     queued = pull(Report(IMAGE, "", 0, 0, phase="waiting", queue_position=2))
     for pulls, priority in (((), 1), ((queued,), 0)):
-        found = table(objects_of([pod()], pulls, "n1"), {})
-        (column,) = [one for one in found["columnDefinitions"] if one["name"] == "Queue"]
+        shown = table(objects_of([pod()], pulls, "n1"), {})
+        (column,) = [column for column in shown["columnDefinitions"] if column["name"] == "Queue"]
         assert column["priority"] == priority
 
 
@@ -271,7 +271,7 @@ def test_discovery_describes_the_objects() -> None:
         assert read == {key: document[key] for key in ("metadata", "spec", "status")}
     fields = IMAGE_PULL["properties"]["status"]["properties"]
     assert fields["phase"]["enum"] == [phase.value for phase in PullPhase]
-    assert {name: one["type"] for name, one in fields["sums"]["properties"].items()} == SUMS
+    assert {name: known["type"] for name, known in fields["sums"]["properties"].items()} == SUMS
     assert fields["layers"]["maxItems"] == MAX_LAYERS
     assert IMAGE_PULL["properties"]["metadata"]["properties"]["name"]["pattern"] == f"^{NAME}$"
 
@@ -281,7 +281,7 @@ def test_a_pod_of_the_same_name_is_another() -> None:
     store.replace(objects_of([pod()], (), "n1"), NOW_S + 1)
     version = store.version
     store.replace(objects_of([pod()._replace(uid="other")], (), "n1"), NOW_S + 2)
-    assert [one.is_gone for one in store.since(version)] == [True, False]
+    assert [stored.is_gone for stored in store.since(version)] == [True, False]
 
 
 def test_label_selectors() -> None:
@@ -303,9 +303,9 @@ def test_bytes_of_layers_whose_sizes_nobody_knows() -> None:
     tracker = Tracker()
     for name in ("layer 1", "layer 2"):
         tracker.tell(Report(IMAGE, name, 5, 0, phase="downloading"), now=0.0)
-    (one,) = objects_of([pod()], [tracker.view(0.0).pulls[IMAGE]], "n1")
-    assert (one["status"]["progressBytes"], one["status"]["totalBytes"]) == (10, 0)
-    assert "percent" not in one["status"]
+    (document,) = objects_of([pod()], [tracker.view(0.0).pulls[IMAGE]], "n1")
+    assert (document["status"]["progressBytes"], document["status"]["totalBytes"]) == (10, 0)
+    assert "percent" not in document["status"]
 
 
 def test_what_was_complete_at_first_sight_does_not_run() -> None:

@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize(
-    ("state", "found", "is_over", "message"),
+    ("state", "pull", "is_over", "message"),
     [
         (
             WAITING,
@@ -40,10 +40,10 @@ from tests.waiting import wait_until
     ],
 )
 def test_what_events_say(
-    state: dict[str, Any], found: PullState | None, is_over: bool, message: str
+    state: dict[str, Any], pull: PullState | None, is_over: bool, message: str
 ) -> None:
     (need,) = needs_of(pod(state=state))
-    told = state_of(need, found)
+    told = state_of(need, pull)
     assert (told.is_over, told.message(4.0)) == (is_over, message)
     assert told.is_warning == (state is FAILED)
 

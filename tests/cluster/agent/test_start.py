@@ -188,5 +188,5 @@ def test_the_kubelets_configuration_is_read(cluster: Cluster, tmp_path: Path) ->
     cluster.api.grants.append(Grant("jane", [grant]))
     with running(cluster, "unix:///none", "--kubelet-config", str(file)) as program:
         address, path = ("127.0.0.1", program.port), f"{PODS}/web/containercopies"
-        found = ask(address, path, cluster.front_proxy, {"X-Remote-User": "jane"}, "POST", SPEC)
-        assert (found.status, found.document["message"]) == (405, "Debug endpoints are disabled.")
+        answer = ask(address, path, cluster.front_proxy, {"X-Remote-User": "jane"}, "POST", SPEC)
+        assert (answer.status, answer.document["message"]) == (405, "Debug endpoints are disabled.")

@@ -24,14 +24,14 @@ def _rounds(cluster: Cluster) -> None:
 
 
 def events(cluster: Cluster, query: str, **headers: str) -> list[dict[str, Any]]:
-    found = ask(cluster, f"watch=true&timeoutSeconds=1&{query}", **headers)
-    assert found.status == 200
-    assert found.content.endswith(b"\n") or not found.content
-    return [json.loads(line) for line in found.content.splitlines()]
+    answer = ask(cluster, f"watch=true&timeoutSeconds=1&{query}", **headers)
+    assert answer.status == 200
+    assert answer.content.endswith(b"\n") or not answer.content
+    return [json.loads(line) for line in answer.content.splitlines()]
 
 
-def names(found: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    return [(one["type"], one["object"]["metadata"].get("name", "")) for one in found]
+def names(watched: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(event["type"], event["object"]["metadata"].get("name", "")) for event in watched]
 
 
 def test_a_watch_goes_on_where_a_list_ended(cluster: Cluster) -> None:
@@ -40,17 +40,17 @@ def test_a_watch_goes_on_where_a_list_ended(cluster: Cluster) -> None:
         cluster.add_pod(name)
     listed = ask(cluster, "limit=500").document
     version = listed["metadata"]["resourceVersion"]
-    assert [one["metadata"]["name"] for one in listed["items"]] == ["gone.main", "web.main"]
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["gone.main", "web.main"]
     assert int(listed["items"][0]["metadata"]["resourceVersion"]) <= int(version)
     assert events(cluster, f"resourceVersion={version}") == []
     cluster.add_pod("db")
     cluster.add_pod("web", state={"waiting": {"reason": "ImagePullBackOff"}})
     cluster.api.objects.remove("", "pods", "default", "gone")
-    found = events(cluster, f"resourceVersion={version}")
-    assert sorted(names(found)) == [
+    watched = events(cluster, f"resourceVersion={version}")
+    assert sorted(names(watched)) == [
         ("ADDED", "db.main"), ("DELETED", "gone.main"), ("MODIFIED", "web.main"),
     ]  # fmt: skip
-    versions = [int(one["object"]["metadata"]["resourceVersion"]) for one in found]
+    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in watched]
     assert versions == sorted(versions)
     assert versions[0] > int(version)
 
@@ -65,9 +65,9 @@ def test_initial_events(cluster: Cluster, version: str) -> None:
 @pytest.mark.parametrize("version", ["1", "1795387110990676", "9999999999999999999"])
 def test_versions_of_which_nothing_is_known(cluster: Cluster, version: str) -> None:
     cluster.start()
-    (found,) = events(cluster, f"resourceVersion={version}")
-    assert found["type"] == "ERROR"
-    assert (found["object"]["code"], found["object"]["reason"]) == (410, "Expired")
+    (event,) = events(cluster, f"resourceVersion={version}")
+    assert event["type"] == "ERROR"
+    assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
 
 
 def test_the_list_of_another_agent(cluster: Cluster) -> None:
@@ -77,12 +77,12 @@ def test_the_list_of_another_agent(cluster: Cluster) -> None:
     cluster.add_pod("web")
     version = int(ask(cluster, "").document["metadata"]["resourceVersion"])
     cluster.agents.reverse()
-    (found,) = events(cluster, f"resourceVersion={version}")
-    assert names([found]) == [("ADDED", "web.main")]
-    assert int(found["object"]["metadata"]["resourceVersion"]) > version
+    (event,) = events(cluster, f"resourceVersion={version}")
+    assert names([event]) == [("ADDED", "web.main")]
+    assert int(event["object"]["metadata"]["resourceVersion"]) > version
     minute = 60_000 * 1_000_000
-    (found,) = events(cluster, f"resourceVersion={version - minute}")
-    assert (found["type"], found["object"]["code"]) == ("ERROR", 410)
+    (event,) = events(cluster, f"resourceVersion={version - minute}")
+    assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
 
 
 def test_tables(cluster: Cluster) -> None:
@@ -97,9 +97,9 @@ def test_tables(cluster: Cluster) -> None:
     full = ask(cluster, "includeObject=Object", **accept).document["rows"][0]["object"]
     assert full["kind"] == "ImagePull"
     cluster.add_pod("db")
-    found = events(cluster, "", **accept)
-    assert [one["object"]["kind"] for one in found] == ["Table", "Table"]
-    assert [bool(one["object"]["columnDefinitions"]) for one in found] == [True, False]
+    watched = events(cluster, "", **accept)
+    assert [event["object"]["kind"] for event in watched] == ["Table", "Table"]
+    assert [bool(event["object"]["columnDefinitions"]) for event in watched] == [True, False]
     assert ask(cluster, "", Accept="application/yaml").status == 406
     partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
     assert ask(cluster, "", Accept=partial).document["kind"] == "ImagePullList"
@@ -119,11 +119,11 @@ def test_an_object_that_ceases_to_fit(cluster: Cluster) -> None:
 def test_a_pod_that_is_deleted_together_with_its_node(cluster: Cluster) -> None:
     cluster.start().feeds.fresh_s = 0.0
     cluster.add_pod("web", node="lost")
-    found = ask(cluster, "")
-    assert [one["status"]["unknown"] for one in found.document["items"]] == [True]
+    answer = ask(cluster, "")
+    assert [item["status"]["unknown"] for item in answer.document["items"]] == [True]
     cluster.api.objects.remove("", "pods", "default", "web")
-    found = ask(cluster, "")
-    assert found.document["items"] == []
+    answer = ask(cluster, "")
+    assert answer.document["items"] == []
     assert "Warning" not in ask(cluster, "").headers
 
 
@@ -180,7 +180,7 @@ def test_nothing_is_watched_while_nobody_asks(cluster: Cluster) -> None:
 )
 def test_queries(cluster: Cluster, query: str, status: int) -> None:
     cluster.start()
-    found = ask(cluster, query)
-    assert found.status == status
+    answer = ask(cluster, query)
+    assert answer.status == status
     if status != 200:
-        assert found.document["kind"] == "Status"
+        assert answer.document["kind"] == "Status"
