@@ -65,8 +65,8 @@ class AdminServer:
         is_kept = False
         try:
             line = await reader.readline()
-            if (take := self._connections.get(text(parsed(line).get("call")))) is not None:
-                is_kept = await take(reader, writer)
+            if (handle := self._connections.get(text(parsed(line).get("call")))) is not None:
+                is_kept = await handle(reader, writer)
             else:
                 writer.write(json.dumps(await self._answer(line)).encode() + b"\n")
                 await writer.drain()

@@ -54,12 +54,12 @@ class Pretended:
         self.process = start_container(root)
 
     def containers(self, request: Any, context: Any) -> cri_pb2.ListContainersResponse:
-        found = [
-            cri_pb2.Container(id=one, pod_sandbox_id=pod, state=self.state)
-            for one, pod in self.pods.items()
-            if one.startswith(request.filter.id)
+        containers = [
+            cri_pb2.Container(id=container_id, pod_sandbox_id=pod, state=self.state)
+            for container_id, pod in self.pods.items()
+            if container_id.startswith(request.filter.id)
         ]
-        return cri_pb2.ListContainersResponse(containers=found)
+        return cri_pb2.ListContainersResponse(containers=containers)
 
     def status(self, request: Any, context: Any) -> cri_pb2.ContainerStatusResponse:
         info = {"pid": self.process.pid, "runtimeType": self.runtime_type}

@@ -61,7 +61,9 @@ class Runtime(grpc.GenericRpcHandler):
             "Events": stream(self._events),
             "Flood": stream(self._flood),
             "Join": join(lambda requests, context: b",".join(requests)),
-            "Chat": conversation(lambda requests, context: (b"<%b>" % each for each in requests)),
+            "Chat": conversation(
+                lambda requests, context: (b"<%b>" % request for request in requests)
+            ),
             "HangUp": conversation(_hang_up),
         }
 

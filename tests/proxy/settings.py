@@ -22,5 +22,5 @@ def settings_from(*words: str, environ: Mapping[str, str] | None = None) -> Prox
     app = AppContext(Environment(environ=environ or {}), Flags(), Persona())
     command = command_of(BY_NAME["proxy"])
     ctx = cast("typer.Context", command.make_context("proxy", list(words), obj=app))
-    given = ProxyOptions(**{each.name: ctx.params[each.name] for each in fields(ProxyOptions)})
+    given = ProxyOptions(**{field.name: ctx.params[field.name] for field in fields(ProxyOptions)})
     return settings_of(ctx, given, ctx.params["config"])

@@ -197,17 +197,17 @@ def test_status_and_a_new_limit(start: Start, folder: Path) -> None:
     file = folder / "kubelet.yaml"
     file.write_text("serializeImagePulls: false\nmaxParallelImagePulls: 3\n")
     proxy = start("--kubelet-config", str(file))
-    found = status(proxy)
+    document = status(proxy)
     wanted = {"serializeImagePulls": False, "maxParallelImagePulls": 3, "limit": 3}
-    assert found["kubelet"] == {"config": str(file), **wanted}
-    assert (found["limit"], found["limitOrigin"]) == (3, str(file))
+    assert document["kubelet"] == {"config": str(file), **wanted}
+    assert (document["limit"], document["limitOrigin"]) == (3, str(file))
     for limit in (-1, "2", None, True, 1.5):
         with pytest.raises(PycrictlError, match="the limit must be a number"):
             admin.ask(str(proxy.admin_path), "set-limit", timeout_s=60, limit=limit)
     answer = admin.ask(str(proxy.admin_path), "set-limit", timeout_s=60, limit=4)
     assert answer == {"limit": 4, "before": 3}
-    found = status(proxy)
-    assert (found["limit"], found["limitOrigin"]) == (4, "pull-limiter set")
+    document = status(proxy)
+    assert (document["limit"], document["limitOrigin"]) == (4, "pull-limiter set")
 
 
 def test_nothing_is_loaded_once_it_has_settled(

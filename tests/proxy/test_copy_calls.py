@@ -188,10 +188,10 @@ def test_a_proxy_that_ends(container: Pretended, start: Start, way: str) -> None
         assert stages_in(container.root) == []
     else:
         copier.proxy.kill9()
-    for one in (writing, reading):
+    for connection in (writing, reading):
         with pytest.raises((PycrictlError, AssertionError)):
-            outcome_of(one)
-        one.abort()
+            outcome_of(connection)
+        connection.abort()
     copier.client.close()
     if way == "kill9":
         assert stages_in(container.root) != []
@@ -210,9 +210,9 @@ def test_copies_may_finish_after_sigterm(container: Pretended, start: Start) -> 
         wait_until(lambda: "stopping" in copier.proxy.log())
         late = stream(unopened)
         late.send(TO_CONTAINER, ARCHIVE)
-        for one in (connection, late):
-            assert not finish(one).failure
-            one.close()
+        for other in (connection, late):
+            assert not finish(other).failure
+            other.close()
     assert copier.proxy.wait() == 0
     assert contents(container.root / "to") == {"new": "content", "other": "content"}
 
@@ -335,7 +335,10 @@ BAD: tuple[tuple[list[tuple[int, bytes]], int, str], ...] = (
     ([(TO_CONTAINER, bytes(MIB))] * 17, 2**64 - 1, "data after the end of the archive"),
     ([(TO_CONTAINER, b"x" * 1024)], 1024, "not a tar archive"),
     ([], 0, "too early"),
-    *(([(one, b"x")], 9, "channel that is not its own") for one in (1, STATUS, 77, CHANNEL_END)),
+    *(
+        ([(channel, b"x")], 9, "channel that is not its own")
+        for channel in (1, STATUS, 77, CHANNEL_END)
+    ),
 )
 
 

@@ -55,8 +55,8 @@ def images(pulls: list[dict[str, Any]]) -> list[str]:
 
 def ask(proxy: Program, kubelet: Kubelet, number: int) -> Any:
     def count() -> int:
-        found = status(proxy)
-        return len(found["running"]) + len(found["waiting"])
+        document = status(proxy)
+        return len(document["running"]) + len(document["waiting"])
 
     before = count()
     future = kubelet.start_pull(f"a/b:{number}", pod(f"p{number}"))
@@ -88,12 +88,12 @@ def test_programs_follow_one_another_while_the_first_still_pulls(
         futures.append(ask(proxy, Kubelet(channel, cgroup_parent="/late"), 4))
         third = proxy.reload()
         wait_until(lambda: len(status(proxy)["waiting"]) == 3)
-        found = status(proxy)
-        assert found["predecessor"] == {"pid": second, "pulls": 2}
-        assert found["slotsTaken"] == 2
-        assert images(found["running"]) == ["b:0", "b:1"]
-        assert images(found["waiting"]) == ["b:2", "b:3", "b:4"]
-        assert [pull["pod"] for pull in found["running"]] == ["default/p0", "default/p1"]
+        document = status(proxy)
+        assert document["predecessor"] == {"pid": second, "pulls": 2}
+        assert document["slotsTaken"] == 2
+        assert images(document["running"]) == ["b:0", "b:1"]
+        assert images(document["waiting"]) == ["b:2", "b:3", "b:4"]
+        assert [pull["pod"] for pull in document["running"]] == ["default/p0", "default/p1"]
         assert is_running(proxy.pid)
         for done in range(5):
             await_pulls(fake, min(done + 2, 5))
@@ -352,7 +352,7 @@ def test_reload_by_the_command_of_the_unit(fake: FakeServer, start: Start, folde
 
 def test_kubelet_does_not_notice() -> None:
     """Run a few rounds of ``tools/torture/restarts.py``; each returns what kubelet noticed."""
-    with restarts.node(0.1) as found:
-        for way in (found.reload, found.failed_upgrade, found.restart, found.kill):
+    with restarts.node(0.1) as node:
+        for way in (node.reload, node.failed_upgrade, node.restart, node.kill):
             assert way() == []
-        assert "Traceback" not in found.program.log()
+        assert "Traceback" not in node.program.log()

@@ -61,11 +61,11 @@ def test_every_option_is_a_key(tmp_path: Path) -> None:
     options = by_spelling(command_of(BY_NAME["proxy"]).params).keys()
     assert KEYS.keys() | {"kubelet-config", "log-level", *NO_KEYS} == options
     toml = "".join(f"{key} = {written}\n" for key, (written, _, _) in KEYS.items())
-    found = settings(tmp_path, f'{toml}log-level = "warning"')
-    assert {field: getattr(found, field) for _, field, _ in KEYS.values()} == {
+    read = settings(tmp_path, f'{toml}log-level = "warning"')
+    assert {field: getattr(read, field) for _, field, _ in KEYS.values()} == {
         field: value for _, field, value in KEYS.values()
     }
-    assert found.limit_origin == str(tmp_path / "p.toml")
+    assert read.limit_origin == str(tmp_path / "p.toml")
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_where_the_limit_comes_from(
     kubelet_config = tmp_path / "k.yaml"
     kubelet_config.write_text(yaml or "{}")
     words = [f"--max-parallel-image-pulls={typed}"] if typed else []
-    found = settings(tmp_path, toml, *UP, f"--kubelet-config={kubelet_config}", *words)
-    assert found.limit == limit
-    assert Path(found.limit_origin).name == origin
+    read = settings(tmp_path, toml, *UP, f"--kubelet-config={kubelet_config}", *words)
+    assert read.limit == limit
+    assert Path(read.limit_origin).name == origin
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_where_the_quotas_of_copies_come_from(
     tmp_path: Path, words: list[str], toml: str, yaml: str, quotas: tuple[int, int]
 ) -> None:
     (tmp_path / "k.yaml").write_text(yaml)
-    found = settings(tmp_path, toml, *UP, f"--kubelet-config={tmp_path}/k.yaml", *words)
-    assert (found.copy_size_limit_bytes, found.copies_per_pod) == quotas
+    read = settings(tmp_path, toml, *UP, f"--kubelet-config={tmp_path}/k.yaml", *words)
+    assert (read.copy_size_limit_bytes, read.copies_per_pod) == quotas
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ AGENT = UNIT.with_name("pycrictl-agent.service")
 
 def entries(unit: Path = UNIT) -> dict[str, str]:
     lines = [line for line in unit.read_text().splitlines() if "=" in line and line[0] != "#"]
-    found = dict(line.split("=", 1) for line in lines)
-    assert len(found) == len(lines)  # no key occurs twice
-    return found
+    values = dict(line.split("=", 1) for line in lines)
+    assert len(values) == len(lines)  # no key occurs twice
+    return values
 
 
 @pytest.mark.parametrize("unit", [UNIT, AGENT])

@@ -270,8 +270,8 @@ class Access:
             if status.get("allowed") is True:
                 return "" if status.get("denied") is not True else "Forbidden"
             wanted = next(iter(attributes.values()))
-            what = ", ".join(f"{name}={value}" for name, value in wanted.items())
-            return f"Forbidden (user={user.name}, {what})"
+            condition = ", ".join(f"{name}={value}" for name, value in wanted.items())
+            return f"Forbidden (user={user.name}, {condition})"
 
         return await self._rights.get(key, ask)
 

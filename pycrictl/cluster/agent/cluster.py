@@ -137,7 +137,7 @@ class Cluster:
         for node in doubts.keys() - self._doubtful:
             self._log.warning("node_doubtful", node=node, error=doubts[node])
         self._doubtful = (self._doubtful - {*nodes}) | doubts.keys()
-        warnings = [f"node {node} {what}" for node, what in doubts.items()]
+        warnings = [f"node {node} {doubt}" for node, doubt in doubts.items()]
         if (more := len(warnings) - MAX_NAMED) > 0:
             warnings[MAX_NAMED:] = [f"{more} more nodes have warnings"]
         return Round(objects, warnings)

@@ -361,7 +361,7 @@ class WatchResponse:
             (self._shown.add if is_shown else self._shown.discard)(key)
             if was_shown or is_shown:
                 kind = "DELETED" if not is_shown else "MODIFIED" if was_shown else "ADDED"
-                document = self._form.one(stored.document, has_header=not self._has_header)
+                document = self._form.single(stored.document, has_header=not self._has_header)
                 self._has_header = True
                 lines.append(_line(kind, document))
         return lines
@@ -376,7 +376,7 @@ class WatchResponse:
             "spec": {},
             "status": {},
         }
-        shown = self._form.one(document, has_header=not self._has_header)
+        shown = self._form.single(document, has_header=not self._has_header)
         return _line("BOOKMARK", shown)
 
 

@@ -116,15 +116,15 @@ class _Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Answer an invalid request, or one that failed; of many, only some are logged."""
-        what = message or (repr(exc) if exc is not None else "it takes too long")
-        what = what.partition("\n")[0][:_MESSAGE_CHARS]
+        problem = message or (repr(exc) if exc is not None else "it takes too long")
+        problem = problem.partition("\n")[0][:_MESSAGE_CHARS]
         if not isinstance(exc, ConnectionError):  # else the client has left
-            self._listener.unserved(peer=request.remote or "", status=status, error=what)
+            self._listener.unserved(peer=request.remote or "", status=status, error=problem)
         if exc is not None:
             exc.__traceback__ = None  # as in Listener._serve
         if request.writer.output_size > 0:
             raise ConnectionError("a part of another answer has been sent")
-        response = refuse(Refusal(status, what))
+        response = refuse(Refusal(status, problem))
         response.force_close()
         return response
 
@@ -313,8 +313,8 @@ class Certificates:
             raise ConfigError(f"--tls-cert {certificate_file} cannot be used: {reason}") from None
         except (OSError, ValueError):  # ssl.SSLError is an OSError
             names = f"--tls-cert {certificate_file} and --tls-key {key_file}"
-            what = "are not a PEM certificate and its unencrypted key"
-            raise ConfigError(f"{names} {what}") from None
+            problem = "are not a PEM certificate and its unencrypted key"
+            raise ConfigError(f"{names} {problem}") from None
         self._pair, self.ca, self.expiry_s = (certificate, key), authorities, expiry_s
         return True
 

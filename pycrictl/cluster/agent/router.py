@@ -242,7 +242,7 @@ class Router:
         document = feed.store.find((namespace, name))
         if document is None:
             raise not_found(name)
-        return respond(form.one(document), warnings=feed.warnings)
+        return respond(form.single(document), warnings=feed.warnings)
 
     @contextmanager
     def _counted(self, user: User) -> Iterator[None]:

@@ -186,9 +186,9 @@ def saved(
     def read_document(blob: store.Descriptor) -> store.Document | None:
         data = client.read(blob.digest, size_bytes=store.DOCUMENT_LIMIT_BYTES)
         if data is None:
-            what = f"the image's content for {blob.platform or blob.digest}"
+            missing = f"the image's content for {blob.platform or blob.digest}"
             hint = "a pull fetches only what the node needs"
-            raise ArchiveError(f"{what} is not on this node", hint=hint)
+            raise ArchiveError(f"{missing} is not on this node", hint=hint)
         documents[path_of(blob.digest)] = data
         return store.parse_document(data)
 
@@ -216,11 +216,11 @@ def saved(
                 raise _not_made(image, platform, built)
             infos = client.infos(layer.digest for layer in manifest.layers)
             if count := sum(layer.digest not in infos for layer in manifest.layers):
-                what = f"{count} of {len(manifest.layers)} layers of {quote(image[0])}"
+                missing = f"{count} of {len(manifest.layers)} layers of {quote(image[0])}"
                 hint = (
                     "with discard_unpacked_layers, containerd removes layers after unpacking them"
                 )
-                raise ArchiveError(f"{what} are not in containerd's store", hint=hint)
+                raise ArchiveError(f"{missing} are not in containerd's store", hint=hint)
             for digest, size_bytes, *_ in manifest.layers:
                 pieces = client.pieces(digest, size_bytes)
                 layers[digest] = Member(path_of(digest), size_bytes, pieces)

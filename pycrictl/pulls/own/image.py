@@ -300,10 +300,10 @@ def pull_many(
                     if display is not None and len(requests) > 1:
                         display.end(outcome.image)
         except KeyboardInterrupt:
-            what = plural(len(running), "pull")
+            pulls = plural(len(running), "pull")
             if len(requests) == 1:
-                what = f"the pull of {quote_reference(requests[0].image.image)}"
-            raise Interrupted(f"cancelled {what}") from None
+                pulls = f"the pull of {quote_reference(requests[0].image.image)}"
+            raise Interrupted(f"cancelled {pulls}") from None
     return [outcomes[place] for place in range(len(requests))]
 
 

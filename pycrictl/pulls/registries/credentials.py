@@ -132,8 +132,8 @@ def credentials_in(path: str, name: str, reference: Reference) -> Credentials | 
         program = f"docker-credential-{helper}"
         host = reference.host
         server = key or ("https://index.docker.io/v1/" if host == DEFAULT_HOST else host)
-        what = f"the credential helper {quote(program)}"
-        answer = ask_program(what, [program, "get"], server, os.environ)
+        title = f"the credential helper {quote(program)}"
+        answer = ask_program(title, [program, "get"], server, os.environ)
         entry = {"username": answer.get("Username"), "password": answer.get("Secret")}
         if entry["username"] == "<token>":
             entry = {"identitytoken": answer.get("Secret")}
@@ -152,7 +152,12 @@ def _chosen(auths: Mapping[str, Any], origin: str, reference: Reference) -> Cred
 
 
 def ask_program(
-    what: str, words: list[str], question: str, env: Mapping[str, str], *, timeout_s: float = 60.0
+    title: str,
+    words: list[str],
+    question: str,
+    env: Mapping[str, str],
+    *,
+    timeout_s: float = 60.0,
 ) -> dict[str, Any]:
     """Ask a program that knows credentials; return its JSON object, empty if it knows none.
 
@@ -163,12 +168,12 @@ def ask_program(
             words, input=question.encode(), capture_output=True, timeout=timeout_s, env=env
         )
     except subprocess.TimeoutExpired:
-        raise ConfigError(f"{what} did not answer within {timeout_s:g} s") from None
+        raise ConfigError(f"{title} did not answer within {timeout_s:g} s") from None
     except (OSError, ValueError) as exc:
-        raise ConfigError(f"{what} cannot be run: {escape(reason_of(exc))}") from None
+        raise ConfigError(f"{title} cannot be run: {escape(reason_of(exc))}") from None
     said = (done.stderr or done.stdout).decode(errors="replace").strip().partition("\n")[0]
     if done.returncode and "credentials not found" not in said.lower():  # a helper's words
-        raise ConfigError(f"{what} failed ({done.returncode}): {escape(said[:200])}")
+        raise ConfigError(f"{title} failed ({done.returncode}): {escape(said[:200])}")
     return parsed(done.stdout)
 
 

@@ -193,8 +193,8 @@ def access_of(endpoint: str, name: str, version: str) -> RegistryAccess:
     """
     program = {"containerd": "containerd", "cri-o": "crio"}.get(name.lower(), "")
     if not program:
-        what = f"how {escape(name)} reaches registries" if name else "the runtime does not answer"
-        return RegistryAccess(doubt=what)
+        doubt = f"how {escape(name)} reaches registries" if name else "the runtime does not answer"
+        return RegistryAccess(doubt=doubt)
     pid = runtime_pid(endpoint, program)
     environ, doubt = environ_of(pid), ""
     if not pid:

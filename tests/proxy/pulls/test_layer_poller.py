@@ -83,10 +83,10 @@ def test_many_watch_at_the_cost_of_one(containerd: FakeContainerd) -> None:
         await asyncio.gather(*(watch() for _ in range(20)))
         (item,) = items_of(bench.poller)
         assert (item.name, item.progress, item.total) == (*made.layers, 400, 1000)
-        found = bench.poller.seen(IMAGE).sums
-        assert (found.progress, found.total) == (400, 1000)
-        assert found.percent
-        assert not found.is_unpacking
+        sums = bench.poller.seen(IMAGE).sums
+        assert (sums.progress, sums.total) == (400, 1000)
+        assert sums.percent
+        assert not sums.is_unpacking
         assert containerd.calls["list_leases"] <= bench.polls + 1 < 15
 
     run(path_of(containerd), test)
@@ -130,9 +130,9 @@ def test_a_tag_that_was_pushed_anew_after_a_look_that_ended_early(
         (moved,) = begin_pull(containerd, "moved").layers
         seen = set[str]()
         async with bench.poller.watching():
-            await until(lambda: [one.name for one in items_of(bench.poller)] == [moved])
+            await until(lambda: [item.name for item in items_of(bench.poller)] == [moved])
             for _ in range(5):
-                seen |= {one.name for one in items_of(bench.poller)}
+                seen |= {item.name for item in items_of(bench.poller)}
                 await asyncio.sleep(0.2)
         assert seen == {moved}
 

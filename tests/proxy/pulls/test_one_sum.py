@@ -79,11 +79,11 @@ def of_status(document: dict[str, Any]) -> Shown:
 
 def of_why(document: dict[str, Any]) -> Shown:
     text = far(from_proxy(document, str(WEB)).own[IMAGE])
-    found = [
+    containers = [
         re.search(pattern, text)
         for pattern in (r"\d+ %", r"[\d.]+ of [\d.]+ \w+", r"[\d.]+ \w+/s", r"(\w+) left")
     ]
-    words = [match[0] if match else "" for match in found]
+    words = [match[0] if match else "" for match in containers]
     return shown(words[0], words[1], words[2], words[3].removesuffix(" left"))
 
 
@@ -103,7 +103,7 @@ class Watchers:
         loop = asyncio.get_running_loop()
         self.moments: list[dict[str, Shown]] = []
         self.queue = PullQueue(1)
-        self.poller = LayerPoller(path, log=Log("pycrictl.proxy.test"), on_poll=self.look)
+        self.poller = LayerPoller(path, log=Log("pycrictl.proxy.test"), on_poll=self.poll)
         self.queue.submit(1, PullKey(IMAGE), now=loop.time(), pod=WEB, reference=IMAGE)
         self.poller.begin(1, Expected(IMAGE, time.time() - 0.1))
         offset_s = time.time() - loop.time()
@@ -133,13 +133,13 @@ class Watchers:
         if self.error is not None:
             raise self.error
 
-    def look(self) -> None:
+    def poll(self) -> None:
         try:
-            self._look()
+            self._poll()
         except Exception as exc:  # it would be lost in the poller's task
             self.error = exc
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Record what each display shows."""
         if not self.poller.seen(IMAGE):
             return
@@ -155,8 +155,8 @@ class Watchers:
         view = self.stream(self.bars)
         pod = parse_pod(standing.pod("web", image=IMAGE))
         assert pod is not None
-        (one,) = objects_of([pod], pulls_in(view, ()), "n1")
-        body = {"kind": "ImagePullList", "metadata": {}, "items": [one]}
+        (shown,) = objects_of([pod], pulls_in(view, ()), "n1")
+        body = {"kind": "ImagePullList", "metadata": {}, "items": [shown]}
         for pull in PullObjects(is_of_one_node=True).receive_list(json.dumps(body).encode()):
             self.plugin.apply(pull, now=now)
         self.moments.append(
@@ -164,7 +164,7 @@ class Watchers:
                 "bars": of_bars(view),
                 "status": of_status(document),
                 "why": of_why(document),
-                "kubectl get": of_table(one),
+                "kubectl get": of_table(shown),
                 "plugin": of_bars(self.plugin.view(now, time.time())),
             }
         )

@@ -39,8 +39,8 @@ Start = Callable[..., Program]
 def containers(request: Any, context: Any) -> cri_pb2.ListContainersResponse:
     container = cri_pb2.Container(id="c1", pod_sandbox_id=WEB.id)
     container.image.image = "a/first:1"
-    found = [container] if request.filter.id == "c1" else []
-    return cri_pb2.ListContainersResponse(containers=found)
+    containers = [container] if request.filter.id == "c1" else []
+    return cri_pb2.ListContainersResponse(containers=containers)
 
 
 def phase(pull: PullState) -> Phase:
@@ -62,12 +62,12 @@ def test_whole_images_and_no_invented_number(fake: FakeServer, start: Start) -> 
     wait_until(lambda: len(status(proxy)["waiting"]) == 2)
     urls = [ask(proxy, WEB.id), ask(proxy, WEB.id, "c1"), ask(proxy, container_id="c1")]
 
-    found: list[list[PullState]] = [[] for _ in urls]
+    received: list[list[PullState]] = [[] for _ in urls]
 
     def heard(stream: list[PullState], pull: PullState) -> None:
         stream.append(pull)
         # Go on once the first stream has both images and the others have a report.
-        if all(found) and len({one.image for one in found[0]}) == 2:
+        if all(received) and len({state.image for state in received[0]}) == 2:
             gate.open.set()
 
     async def follow_all() -> None:
@@ -75,26 +75,26 @@ def test_whole_images_and_no_invented_number(fake: FakeServer, start: Start) -> 
             follow(
                 url,
                 MessageReader({}),
-                on_pull=partial(heard, one),
+                on_pull=partial(heard, states),
                 on_note=pytest.fail,
                 timeout_s=60,
             )
-            for url, one in zip(urls, found, strict=True)
+            for url, states in zip(urls, received, strict=True)
         ]
         await asyncio.wait_for(asyncio.gather(*streams), 60)
 
     asyncio.run(follow_all())
-    whole, *of_container = found
+    whole, *of_container = received
     assert all(future.result(60).image_ref for future in futures)
-    assert {(layer.name, layer.total) for one in whole for layer in one.layers} == {("", 0)}
-    first = [(phase(one), one.place) for one in whole if one.image == "a/first:1"]
-    second = [(phase(one), one.place) for one in whole if one.image == "a/second:1"]
+    assert {(layer.name, layer.total) for state in whole for layer in state.layers} == {("", 0)}
+    first = [(phase(state), state.place) for state in whole if state.image == "a/first:1"]
+    second = [(phase(state), state.place) for state in whole if state.image == "a/second:1"]
     assert len(first) + len(second) == len(whole)
     assert first == [("downloading", 0), ("done", 0)]
     assert second[0] == ("waiting", 2)
     assert second[-1] == ("done", 0)
     for stream in of_container:
-        assert [(one.image, phase(one)) for one in stream] == [
+        assert [(state.image, phase(state)) for state in stream] == [
             ("a/first:1", "downloading"),
             ("a/first:1", "done"),
         ]
@@ -209,7 +209,7 @@ def test_layers_follow_their_image() -> None:
     ]
 
     def seen(now: float) -> list[tuple[str, int]]:
-        return [(one.phase, one.progress) for one in shop.only(WEB_POD, now=now).layers]
+        return [(layer.phase, layer.progress) for layer in shop.only(WEB_POD, now=now).layers]
 
     assert [phase for phase, _ in seen(1)] == ["present", "extracting", "downloading"]
     shop.finish(1, now=2)

@@ -55,7 +55,7 @@ def test_never_more_than_the_limit_and_in_order(fake: FakeServer, start: Start) 
     grpc.channel_ready_future(proxy.channel).result(60)
     futures = [proxy.kubelet.start_pull(f"a/b:{number}") for number in range(10)]
     wait_until(lambda: len(status(proxy)["waiting"]) == 8)
-    assert [one["place"] for one in status(proxy)["waiting"]] == list(range(1, 9))
+    assert [entry["place"] for entry in status(proxy)["waiting"]] == list(range(1, 9))
     wait_until(lambda: gate.running == 2)
 
     def begun(count: int) -> Callable[[], bool]:

@@ -287,7 +287,9 @@ class Decisions(RuleBasedStateMachine):
         took = ticket not in self.present
         slot = self.follows.get(ticket, ticket)
         others = [t for t in self.equal(key) if t != ticket and self.follows.get(t, t) == slot]
-        equal = [one for one in self.waiting if self.keys[one] == key] if not others else []
+        equal = (
+            [ticket for ticket in self.waiting if self.keys[ticket] == key] if not others else []
+        )
         if not self.queue.book.calls[ticket].pull.calls.keys() - {ticket}:
             equal = []  # they have not joined it: they are in line
         self.running.remove(ticket)
@@ -299,8 +301,8 @@ class Decisions(RuleBasedStateMachine):
         if took and equal:
             mine = equal if how is CallState.DONE else equal[:1]
             assert started[: len(mine)] == mine, "equal ones go on in its slot"
-            for one in mine:
-                self.follows[one] = slot
+            for pull in mine:
+                self.follows[pull] = slot
         self.follow(decisions)
 
     @precondition(lambda self: self.waiting)
@@ -408,7 +410,7 @@ class Decisions(RuleBasedStateMachine):
     def the_book_says_the_same(self) -> None:
         book = self.queue.book
         running = [call for pull in book.running.values() for call in pull.calls.values()]
-        assert sorted(one.ticket for one in running if one.started is not None) == sorted(
+        assert sorted(pull.ticket for pull in running if pull.started is not None) == sorted(
             self.running
         )
         assert [book.place(pull) for pull in book.line] == list(range(1, len(book.line) + 1))

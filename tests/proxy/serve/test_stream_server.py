@@ -120,10 +120,10 @@ def test_a_websocket_gets_a_message_for_each_record(tmp_path: Path, is_beside: b
         if is_beside:
             target = beside(target, str(tmp_path / "sock"))
             assert target.socket == str(tmp_path / str(server.address.port))
-        found: list[PullState] = []
+        states: list[PullState] = []
         reader = MessageReader({})
-        await follow(target, reader, on_pull=found.append, on_note=pytest.fail, timeout_s=60)
-        assert [pull.image for pull in found] == ["0", "1", "2", "3", "4"]
+        await follow(target, reader, on_pull=states.append, on_note=pytest.fail, timeout_s=60)
+        assert [pull.image for pull in states] == ["0", "1", "2", "3", "4"]
 
     serve(test)
 
@@ -137,8 +137,8 @@ def test_streams_of_a_program_that_has_handed_over(tmp_path: Path) -> None:
             sock.bind(str(folder / port))
     link.symlink_to("cri.sock.new_new_/sock")
     for folder, port in ((old, "81"), (new, "82")):
-        found = beside(parse_url(f"http://127.0.0.1:{port}/progress/x"), str(link))
-        assert found.socket == str(folder / port)
+        target = beside(parse_url(f"http://127.0.0.1:{port}/progress/x"), str(link))
+        assert target.socket == str(folder / port)
     assert not beside(parse_url("http://127.0.0.1:83/progress/x"), str(link)).socket
     assert not beside(parse_url("http://127.0.0.1:83/progress/x"), "/nowhere/sock").socket
 

@@ -103,7 +103,7 @@ def test_outcomes_and_limits(fake: FakeServer, start: Start) -> None:
     admin.ask(str(proxy.admin_path), "set-limit", timeout_s=60, limit=1)
 
     held.cancel()
-    found = {
+    expected = {
         ("failed", "NotFound"),
         ("present", "OK"),
         ("refused", "ResourceExhausted"),
@@ -112,7 +112,9 @@ def test_outcomes_and_limits(fake: FakeServer, start: Start) -> None:
 
     def has_all() -> bool:
         seen = Scrape(proxy)
-        return all(seen("pulls_total", outcome=one, code=code) >= 1 for one, code in found)
+        return all(
+            seen("pulls_total", outcome=outcome, code=code) >= 1 for outcome, code in expected
+        )
 
     wait_until(has_all)
     assert Scrape(proxy)("refused_total", limit="pull_slots") == 1
@@ -134,9 +136,9 @@ def test_bytes_by_phase(folder: Path) -> None:
         assert Scrape(proxy)("pull_bytes_total", phase="downloaded") == 0
         proxy.kubelet.pull("a:1", pod("web"))
         wait_until(lambda: Scrape(proxy)("pull_bytes_total", phase="downloaded") == 3 * GIB)
-        found = Scrape(proxy)
-        assert found("pull_bytes_total", phase="reused") == 3 * GIB
-        assert found("pull_bytes_total", phase="extracted") == 7
+        scrape = Scrape(proxy)
+        assert scrape("pull_bytes_total", phase="reused") == 3 * GIB
+        assert scrape("pull_bytes_total", phase="extracted") == 7
         assert f" bytes={3 * GIB} reused={3 * GIB}" in proxy.log()
         wait_until(lambda: newest(proxy.state_path))
         (kept,) = newest(proxy.state_path)
@@ -174,14 +176,14 @@ def test_calls(fake: FakeServer, start: Start) -> None:
     with pytest.raises(grpc.RpcError):
         proxy.kubelet.call("/x.Y/Z", cri_pb2.VersionRequest(), cri_pb2.VersionResponse)
     wait_until(lambda: Scrape(proxy)("calls_total", method="GetContainerEvents", code="OK") == 1)
-    found = Scrape(proxy)
+    scrape = Scrape(proxy)
     for name, code in (
         ("Version", "OK"),
         ("ListContainers", "Internal"),
         ("GetContainerEvents", "OK"),
         ("other", "Unimplemented"),
     ):
-        assert found("calls_total", method=name, code=code) == 1, found.text
+        assert scrape("calls_total", method=name, code=code) == 1, scrape.text
 
 
 @pytest.mark.root
@@ -200,24 +202,24 @@ def test_copies_and_streams(
             return Scrape(proxy)("copies_total", direction=direction, end="done")
 
         wait_until(lambda: done("from") == done("to") == 1)
-        found = Scrape(proxy)
-        assert found("copy_bytes_total", direction="from") > 3000
-        assert found("copies_running") == 0
+        scrape = Scrape(proxy)
+        assert scrape("copy_bytes_total", direction="from") > 3000
+        assert scrape("copies_running") == 0
         copier.ask_to()
         assert refusal(copier.ask_to)[0] == "RESOURCE_EXHAUSTED"
-        found = Scrape(proxy)
-        assert found("copies_running") == 1
-        assert found("refused_total", limit="copies_per_pod") == 1
+        scrape = Scrape(proxy)
+        assert scrape("copies_running") == 1
+        assert scrape("refused_total", limit="copies_per_pod") == 1
 
 
 def test_the_runtime_and_the_program(fake: FakeServer, start: Start) -> None:
     fake.prepare("Version", cri_pb2.VersionResponse(), repeat=True)
     proxy = start(*LISTEN)
-    found = Scrape(proxy)
-    assert found("upstream_up") == 1
+    scrape = Scrape(proxy)
+    assert scrape("upstream_up") == 1
     build = {"version": __version__, "python": platform.python_version()}
-    assert found("build_info", **build) == 1
-    assert ("process_resident_memory_bytes", frozenset()) in found.samples
+    assert scrape("build_info", **build) == 1
+    assert ("process_resident_memory_bytes", frozenset()) in scrape.samples
     assert get(proxy, "/readyz") == (200, "ok\n")
     assert get(proxy, "/livez?verbose") == (200, "ok\n")
     assert get(proxy, "/")[0] == 404

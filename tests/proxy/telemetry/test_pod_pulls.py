@@ -42,10 +42,10 @@ class Node:
 
     def messages(self, now: float) -> list[str]:
         self._schedule.update(self._pulls.states(now), now)
-        found = []
+        events = []
         while (event := self._schedule.next(now)) is not None:
-            found.append(event.message)
-        return found
+            events.append(event.message)
+        return events
 
 
 def test_a_pull_from_its_place_in_line_to_its_end() -> None:

@@ -347,7 +347,9 @@ def write(root: Path, path: str, content: str) -> None:
 
 
 def servers(access: CrioAccess, reference: str) -> list[str]:
-    return [f"{one.url()} {one.repository}" for one in access.endpoints(parse(reference))]
+    return [
+        f"{endpoint.url()} {endpoint.repository}" for endpoint in access.endpoints(parse(reference))
+    ]
 
 
 @pytest.mark.parametrize(

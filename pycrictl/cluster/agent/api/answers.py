@@ -149,7 +149,7 @@ class Form(NamedTuple):
     is_table: bool = False
     include: str = "Metadata"
 
-    def one(self, document: Document, *, has_header: bool = True) -> Document:
+    def single(self, document: Document, *, has_header: bool = True) -> Document:
         if not self.is_table:
             return document
         metadata = {"resourceVersion": document["metadata"].get("resourceVersion", "")}

@@ -90,8 +90,8 @@ class CopyRoutes:
                 spec = CopySpec()
                 with suppress(Refused):
                     _, spec = parse_request(await asked.body())
-                what = owner, f"{namespace}/{name}", spec
-                self.audit(CopyEnded(*what, State.REFUSED, spec.size_bytes, error=exc.message))
+                record = owner, f"{namespace}/{name}", spec
+                self.audit(CopyEnded(*record, State.REFUSED, spec.size_bytes, error=exc.message))
             raise
         return await self._answer(asked, owner, forwards=True)
 

@@ -98,8 +98,8 @@ class Sessions:
             await self.service.begin(copy, PATIENCE_S)
         except (PycrictlError, Refused) as exc:
             if copy is None or copy.making is None:  # it has not even begun
-                what = owner, name_of(pod), spec, State.REFUSED, spec.size_bytes
-                self.audit(CopyEnded(*what, error=exc.message))
+                record = owner, name_of(pod), spec, State.REFUSED, spec.size_bytes
+                self.audit(CopyEnded(*record, error=exc.message))
             raise
         return copy
 
@@ -143,7 +143,7 @@ class Sessions:
             return max(running, key=lambda container: container.created_at)
         shown = quote(name_of(pod))
         names = [image.container for image in pod.images if not image.is_volume]
-        what = f"container {quote(name)} of pod {shown} is not running"
+        problem = f"container {quote(name)} of pod {shown} is not running"
         if names and name not in names:
-            what = f"pod {shown} has no container {quote(name)}, only {', '.join(names)}"
-        raise NotFound(what, code="NotFound")
+            problem = f"pod {shown} has no container {quote(name)}, only {', '.join(names)}"
+        raise NotFound(problem, code="NotFound")

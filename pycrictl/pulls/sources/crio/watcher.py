@@ -212,8 +212,8 @@ class CrioWatcher:
             layers.finish()
         else:
             there = len(layers) - len(layers.unsettled)
-            what = f" ({there} of {plural(len(layers), 'layer')} seen complete)" if layers else ""
-            pull.error = f"the pull ended without an image{what}"
+            seen = f" ({there} of {plural(len(layers), 'layer')} seen complete)" if layers else ""
+            pull.error = f"the pull ended without an image{seen}"
         return pull.state()
 
 

@@ -61,12 +61,12 @@ class Plugin:
 
 def spooled(folder: Path) -> list[Path]:
     """Return the files in an agent's spool, including unnamed ones that a process has open."""
-    found = list(folder.iterdir()) if folder.exists() else []
+    files = list(folder.iterdir()) if folder.exists() else []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             held = map(Path, descriptors(int(process.name)))
-            found += [one for one in held if one.parent == folder.resolve()]
-    return found
+            files += [path for path in held if path.parent == folder.resolve()]
+    return files
 
 
 @contextmanager

@@ -72,8 +72,8 @@ class Relay:
         with upstream, suppress(OSError):
             upstream.connect(("127.0.0.1", to) if isinstance(to, int) else to)
             budget = [self._random.randrange(1, self.most) if self.cuts and self.most else 1 << 62]
-            for one in (client, upstream):
-                send_at_once(one)
+            for side in (client, upstream):
+                send_at_once(side)
             self._open |= {client, upstream}
             back = threading.Thread(target=self._pump, args=(upstream, client, budget))
             back.start()

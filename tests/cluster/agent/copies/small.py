@@ -124,10 +124,10 @@ class SmallAgent:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
         _, namespace, _, pod, _, *words = path.split("/")[4:]
-        found = Pod(namespace, pod, "uid1", "Running", (), (), container="main")
+        known = Pod(namespace, pod, "uid1", "Running", (), (), container="main")
         asked = CopyRequest(request, namespace, pod, words, dict(parse_qsl(query)))
         try:
-            return await self._sessions.answer(asked, CopyOwner("jane"), found)
+            return await self._sessions.answer(asked, CopyOwner("jane"), known)
         except Refused as exc:
             return refuse(exc)
 

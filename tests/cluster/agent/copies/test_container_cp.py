@@ -83,7 +83,7 @@ def test_who_may(
         def check_denied(*said: str) -> None:
             done = jane(str(tmp_path / "f"), "web:/to")
             assert done.returncode == 1
-            assert [one for one in said if one not in done.stderr.decode()] == []
+            assert [part for part in said if part not in done.stderr.decode()] == []
 
         check_denied(
             'cannot create resource "pods/containercopies"',
@@ -108,7 +108,7 @@ def test_who_may(
     ):
         assert f"copy user=jane pod=default/web {line}" in caplog.text
     page = cluster.ask("/metrics", headers=bearer("of admin")).content.decode()
-    for one in (
+    for pattern in (
         'copies_total{direction="to",end="done"} 1.0',
         'copies_total{direction="to",end="refused"} 1.0',
         'copy_bytes_total{direction="to"} 3072.0',
@@ -116,14 +116,14 @@ def test_who_may(
         "copies_running 0.0",
         "copy_spool_bytes 0.0",
     ):
-        assert f"pycrictl_agent_{one}\n" in page
+        assert f"pycrictl_agent_{pattern}\n" in page
     # The man page lists exactly the existing metrics.
     prose = (ROOT / "man/prose/pycrictl-agent.md").read_text().partition("# METRICS")[2]
     terms = re.findall(r"`(pycrictl_agent_\w+)(?:\{([a-z,]+)\})?`", prose)
     assert {name: set(filter(None, labels.split(","))) for name, labels in terms} == {
-        one.name: set(one.labels)
+        sample.name: set(sample.labels)
         for family in text_string_to_metric_families(page)
-        for one in family.samples
+        for sample in family.samples
     }
 
 

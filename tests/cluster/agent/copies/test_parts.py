@@ -91,14 +91,14 @@ def line(user: str, path: bytes, end: State, message: str = "") -> str:
 
 def test_what_users_choose_is_escaped() -> None:
     evil = 'x\nlevel=INFO copy user=root end=done \x1b[2J"'
-    found = line(evil, b"/" + evil.encode() + b"\xff", State.FAILED, evil)
-    assert found.isascii()
-    assert found.isprintable()
-    assert re.sub('"(?:[^"\\\\]|\\\\.)*"', "S", found) == (
+    logged = line(evil, b"/" + evil.encode() + b"\xff", State.FAILED, evil)
+    assert logged.isascii()
+    assert logged.isprintable()
+    assert re.sub('"(?:[^"\\\\]|\\\\.)*"', "S", logged) == (
         "copy user=S pod=shop/web container=main direction=from path=S size_bytes=9"
         " moved_bytes=4 end=failed error=S"
     )
-    user, path, error = re.findall('"(?:[^"\\\\]|\\\\.)*"', found)
+    user, path, error = re.findall('"(?:[^"\\\\]|\\\\.)*"', logged)
     assert (json.loads(user), json.loads(error)) == (evil, evil)
     assert json.loads(path) == f"/{evil}\udcff"
 
@@ -114,5 +114,5 @@ def test_no_advice_that_only_the_node_can_take() -> None:
         (CopyError("no", hint="try again"), 422, "no (try again)"),
         (ConnectError("cannot reach it", hint="name its socket with -r"), 503, "cannot reach it"),
     ):
-        found = refused(error)
-        assert (found.code, found.message) == (code, message)
+        refusal = refused(error)
+        assert (refusal.code, refusal.message) == (code, message)

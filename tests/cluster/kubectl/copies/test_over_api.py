@@ -51,7 +51,7 @@ def test_what_is_left_out_is_said(work: Workstation) -> None:
     (work.here / "d/out").symlink_to("/etc")
     summary = work.into(work.here / "d", "/to")
     assert (summary.links, summary.skipped) == (0, 1)
-    left_out = [(one.path, one.rule) for one in work.skipped]
+    left_out = [(entry.path, entry.rule) for entry in work.skipped]
     assert left_out == [(b"to/pipe", "special"), (b"d/out", "outward-link")]
 
 
@@ -162,10 +162,10 @@ def test_an_agent_that_is_killed(way: str, work: Workstation) -> None:
 
 def test_a_session_belongs_to_its_pod(work: Workstation) -> None:
     """``test_too_many`` in ``agent/copies`` shows that it also belongs to its user."""
-    found = work.api.begin({**TO, "container": ""})
-    name = found["metadata"]["name"]
+    session = work.api.begin({**TO, "container": ""})
+    name = session["metadata"]["name"]
     assert len(name) == 32
-    assert (found["status"]["phase"], found["spec"]["container"]) == ("Transferring", "main")
+    assert (session["status"]["phase"], session["spec"]["container"]) == ("Transferring", "main")
     for other in (("shop", "db"), ("bank", "web")):
         with pytest.raises(Lost, match="is not known"):
             work.api_of(*other).get(name)

@@ -142,8 +142,8 @@ def main(folder: Path) -> None:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         for line in sys.stdin:
-            what, path, *more = json.loads(line)
-            if what == "write":
+            action, path, *more = json.loads(line)
+            if action == "write":
                 if path not in opened:
                     opened[path] = Path(path).open("wb")
                 os.truncate(path, more[0])
