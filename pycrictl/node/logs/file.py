@@ -18,7 +18,6 @@ from pycrictl.base.errors import PycrictlError, reason_of
 from pycrictl.base.units import quote
 from pycrictl.node.logs.logline import MAX_LINE_BYTES, time_ns_of
 
-BLOCK_BYTES: Final = 64 << 10
 _HEAD_BYTES: Final = 256
 """Enough to tell the files of a log apart, as lines begin with a time in nanoseconds."""
 
@@ -26,15 +25,18 @@ _HEAD_BYTES: Final = 256
 class LogFile:
     """An open log file, which stays open when another takes its path; ``file`` is it unpacked."""
 
-    def __init__(self, path: str, file: io.RawIOBase | None = None) -> None:
+    def __init__(
+        self, path: str, file: io.RawIOBase | None = None, *, block_bytes: int = 64 << 10
+    ) -> None:
         self.path = path
+        self._block_bytes = block_bytes
         self._file = file or _opened(path)
         self._head = self._start()
 
     def blocks(self) -> Iterator[bytes]:
         """Read on, up to the end or a truncation."""
         try:
-            while block := self._file.read(BLOCK_BYTES):
+            while block := self._file.read(self._block_bytes):
                 # It may have been truncated and have grown past this place again.
                 if self.is_truncated():
                     self.seek(self.position - len(block))
@@ -99,7 +101,7 @@ class LogFile:
     def seek_time(self, time_ns: int) -> None:
         """Seek to a line before the first at or after a time; lines must be ordered by time."""
         low, high = 0, self._stat().st_size
-        while high - low > BLOCK_BYTES:
+        while high - low > self._block_bytes:
             middle = (low + high) // 2
             line = self._read_at(middle).partition(b"\n")[2].partition(b"\n")[0]
             line_ns = time_ns_of(line)
@@ -139,7 +141,7 @@ class LogFile:
         return os.pread(self._file.fileno(), _HEAD_BYTES, 0)
 
     def _read_at(self, offset: int) -> bytes:
-        return os.pread(self._file.fileno(), BLOCK_BYTES, offset)
+        return os.pread(self._file.fileno(), self._block_bytes, offset)
 
     def _stat(self) -> os.stat_result:
         return os.fstat(self._file.fileno())
@@ -149,7 +151,7 @@ class LogFile:
         end = self._stat().st_size if end is None else end
         rest = b""
         while end > 0:
-            start = max(end - BLOCK_BYTES, 0)
+            start = max(end - self._block_bytes, 0)
             block = os.pread(self._file.fileno(), end - start, start) + rest
             cut = block.find(b"\n") + 1 or len(block)
             if start == 0 or len(block) > MAX_LINE_BYTES:

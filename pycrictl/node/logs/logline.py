@@ -31,7 +31,6 @@ from pycrictl.node.logs.logtime import (
 )
 
 MAX_LINE_BYTES: Final = 16 << 20
-"""Most of a line that is buffered; the rest of a longer line is read as another line."""
 
 LogStream = Literal["stdout", "stderr"]
 
@@ -142,6 +141,8 @@ class LogDecoder:
         is_strict: as crictl: omit lines in neither format, and those in another format than the
             first line; let a partial line join the next line of either stream, so that this has no
             time of its own.
+        max_line_bytes: most of a line that is buffered; the rest of a longer line is read as
+            another line.
 
     Attributes:
         first_bad: the start of the first line in neither format, printable; or None.
@@ -155,8 +156,10 @@ class LogDecoder:
         since_ns: int | None = None,
         grouping: Grouping = "ordered",
         is_strict: bool = False,
+        max_line_bytes: int = MAX_LINE_BYTES,
     ) -> None:
         self.first_bad: str | None = None
+        self._max_line_bytes = max_line_bytes
         self._only = only
         self._has_timestamps = has_timestamps
         self._since_ns = since_ns
@@ -177,7 +180,7 @@ class LogDecoder:
             block = b"".join((self._pending, memoryview(data)[:end]))
             self._pending = data[end:]
             chunks = self._decode(block)
-        if len(self._pending) > MAX_LINE_BYTES:
+        if len(self._pending) > self._max_line_bytes:
             chunks += self.receive_eof()
         return chunks
 

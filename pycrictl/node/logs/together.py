@@ -19,7 +19,7 @@ from pycrictl.node.logs.log_reader import LogReader, Selection
 from pycrictl.node.logs.logline import Chunk, LogStream
 from pycrictl.node.logs.logtime import TIMESTAMP, timestamp_ns
 
-MAX_LINE_BYTES: Final = 1 << 20
+MAX_PART_BYTES: Final = 1 << 20
 """A longer line is passed on in parts, to limit the memory used."""
 
 _STAMP: Final = rb"(%b) " % TIMESTAMP
@@ -105,7 +105,7 @@ class _OneLog:
                 if chunk is None:
                     return
                 *whole, rest = (self._pending.pop(chunk.stream, b"") + chunk.data).split(b"\n")
-                if len(rest) > MAX_LINE_BYTES:
+                if len(rest) > MAX_PART_BYTES:
                     whole.append(rest)
                 elif rest:
                     self._pending[chunk.stream] = rest

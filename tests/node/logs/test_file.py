@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.base.errors import PycrictlError
-from pycrictl.node.logs import file
 from pycrictl.node.logs.file import LogFile
 from pycrictl.node.logs.logline import line_starts
 
@@ -48,11 +47,9 @@ def test_tail_over_many_blocks(
     pieces = re.findall(rb"[^\n]*\n|[^\n]+", content)
     path = tmp_path_factory.getbasetemp() / "tail.log"
     path.write_bytes(content)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file, "BLOCK_BYTES", block_bytes)
-        with LogFile(str(path)) as log:
-            log.seek_tail(lines, line_starts(None))
-            assert rest(log) == b"".join(pieces[-lines:])
+    with LogFile(str(path), block_bytes=block_bytes) as log:
+        log.seek_tail(lines, line_starts(None))
+        assert rest(log) == b"".join(pieces[-lines:])
 
 
 @given(st.lists(st.integers(0, 9), max_size=200), st.integers(0, 10))
@@ -62,11 +59,9 @@ def test_the_first_line_since_a_time(
     lines = [b"1970-01-01T00:00:0%dZ stdout F %b\n" % (time, b"x" * time) for time in sorted(times)]
     path = tmp_path_factory.getbasetemp() / "since.log"
     path.write_bytes(b"".join(lines))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file, "BLOCK_BYTES", 100)
-        with LogFile(str(path)) as log:
-            log.seek_time(since * SECOND_NS)
-            shown = rest(log).splitlines(keepends=True)
+    with LogFile(str(path), block_bytes=100) as log:
+        log.seek_time(since * SECOND_NS)
+        shown = rest(log).splitlines(keepends=True)
     first = len(lines) - len(shown)
     assert shown == lines[first:]
     assert all(int(line[18:19]) < since for line in lines[:first])

@@ -236,9 +236,8 @@ def test_a_torn_line_does_not_hide_the_next(torn: bytes) -> None:
     assert decoder.first_bad is not None
 
 
-def test_a_line_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.node.logs.logline.MAX_LINE_BYTES", 100)
-    decoder = LogDecoder()
+def test_a_line_that_is_too_long() -> None:
+    decoder = LogDecoder(max_line_bytes=100)
     for whole in (cri(b"1") + b"x" * 200 + b"\n" + cri(b"2"), b"y" * 1000):
         pieces = [whole[start : start + 50] for start in range(0, len(whole), 50)]
         shown = texts(*pieces, decoder=decoder)["stdout"]
