@@ -62,12 +62,13 @@ def document(pull: PullState) -> dict[str, Any]:
 
 
 def event_text(
-    image: str, phase: Phase, took_s: float, sums: Sums, *, place: str = "", error: str = ""
+    image: str, phase: Phase, took_s: float, sums: Sums, *, place: int = 0, error: str = ""
 ) -> str:
     """Return the text of an Event about a pull; ``took_s`` is the time since it began."""
     took = format_duration(round(took_s))
     if phase is Phase.WAITING:
-        return f"Image {image} waits for a slot: {place or 'none is free'}"
+        where = f"{ordinal(place)} in line" if place else "none is free"
+        return f"Image {image} waits for a slot: {where}"
     if phase is Phase.DONE:
         return f"Image {image} was pulled in {took}"
     if phase is Phase.FAILED:

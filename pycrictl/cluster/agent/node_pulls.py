@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.base.errors import PycrictlError
 from pycrictl.base.servicelog import Log
-from pycrictl.base.units import ordinal
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient, Reflector, path_of_pods
 from pycrictl.cluster.agent.objects import (
     OF_LAYERS,
@@ -323,7 +322,6 @@ def recorder(pulls: NodePulls, load: Callable[[], Credential]) -> EventRecorder:
 
 def state_of(need: Need, pull: PullState | None) -> PodPullState:
     phase = phase_of(need, pull)
-    place = pull.place if pull is not None else 0
     return PodPullState(
         need.pod,
         need.image,
@@ -334,7 +332,7 @@ def state_of(need: Need, pull: PullState | None) -> PodPullState:
             Phase.FAILED if phase is PullPhase.WAITING else OF_LAYERS[phase],
             took_s,
             pull.sums if pull is not None else Sums(),
-            place=f"{ordinal(place)} in line" if place else "",
+            place=pull.place if pull is not None else 0,
             error=error_of(need, pull) if phase.has_failed else "",
         ),
         is_over=phase not in _BEGINNINGS,

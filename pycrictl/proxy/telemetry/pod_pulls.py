@@ -9,11 +9,10 @@ from functools import partial
 from typing import Final
 
 from pycrictl.base.servicelog import Log
-from pycrictl.base.units import ordinal
 from pycrictl.kube.apiclient import ApiClient
-from pycrictl.kube.credential import Credential, find_credential
+from pycrictl.kube.credential import find_credential
 from pycrictl.kube.events import EVENT_TIMEOUT_S, EventRecorder, PodPullState
-from pycrictl.node.kubelet import Kubelet, find_kubelet
+from pycrictl.node.kubelet import Kubelet
 from pycrictl.proxy.events import Event, PullQueued, PullStarted
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress_streams import Notifier
@@ -36,10 +35,7 @@ def recorder(
 ) -> EventRecorder:
     """Return the recorder of the node's Events, for the API server of a kubeconfig."""
     loop = asyncio.get_running_loop()
-
-    def load() -> Credential:
-        is_own = kubeconfig == OWN_KUBECONFIG
-        return find_credential(kubelet=find_kubelet() if is_own else Kubelet(kubeconfig=kubeconfig))
+    kubelet = None if kubeconfig == OWN_KUBECONFIG else Kubelet(kubeconfig=kubeconfig)
 
     async def states(is_writing: bool) -> list[PodPullState]:
         pending = pulls.states(loop.time())
@@ -47,7 +43,7 @@ def recorder(
             await layers.refresh()
         return pending
 
-    api = ApiClient(load, timeout_s=EVENT_TIMEOUT_S)
+    api = ApiClient(partial(find_credential, kubelet=kubelet), timeout_s=EVENT_TIMEOUT_S)
     return EventRecorder(api, states, lambda: notifier.wait(_IDLE_S), log)
 
 
@@ -97,6 +93,6 @@ class PodPulls:
             phase,
             ended - began,
             self.seen(call.pull.reference).sums,
-            place=f"{ordinal(place)} in line" if place else "",
+            place=place,
             error=call.error,
         )
