@@ -142,10 +142,10 @@ def ordered(rows: Iterable[BoardRow]) -> tuple[BoardRow, ...]:
     return tuple(sorted(rows, key=sort_key))
 
 
-def rows_in(document: Mapping[str, Any], node: str) -> list[BoardRow]:
+def rows_in(board: Mapping[str, Any], node: str) -> list[BoardRow]:
     """Read the rows of a host's board; ValueError, TypeError or KeyError if it is none."""
     rows = []
-    for entry in document.get("rows") or ():
+    for entry in board.get("rows") or ():
         weight, rank = entry["severity"]
         texts: dict[str, Any] = {name: str(entry[name]) for name in _TEXTS}
         key, state = (int(weight), int(rank)), State(entry["state"])

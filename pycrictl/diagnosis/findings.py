@@ -27,8 +27,8 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def document_with(**fields: Any) -> dict[str, Any]:
-    return {name: plain(value) for name, value in fields.items()}
+def document_with(**values: Any) -> dict[str, Any]:
+    return {name: plain(value) for name, value in values.items()}
 
 
 class Weight(IntEnum):

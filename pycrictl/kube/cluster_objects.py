@@ -138,7 +138,9 @@ class Workload(NamedTuple):
     @property
     def creation_error(self) -> str:
         """Why its last pod could not be created; empty if all have been."""
-        said = [text for text in self.warnings if re.match("Error creating: |Create ", text)]
+        said = [
+            warning for warning in self.warnings if re.match("Error creating: |Create ", warning)
+        ]
         said += filter(None, [self.conditions.get("ReplicaFailure=True/FailedCreate")])
         return re.sub(_REFUSED, "", said[-1]) if said and self.lacks_pods else ""
 

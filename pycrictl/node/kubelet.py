@@ -56,8 +56,8 @@ def find_kubelet(root: Path = ROOT) -> Kubelet:
 
 
 def _kubelet(pid: int, flags: Mapping[str, str]) -> Kubelet:
-    def path(flag: str) -> str:
-        given = flags.get(flag, "")
+    def path(option: str) -> str:
+        given = flags.get(option, "")
         return given if given.startswith("/") else ""  # no distribution uses relative paths
 
     return Kubelet(

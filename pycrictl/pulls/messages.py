@@ -99,9 +99,7 @@ class MessageReader:
                 raise ValueError(f"longer than {self._max_message_bytes} bytes")
             fields = foreign.parsed(said)
             numbers = [fields[key] for key in ("progress", "total") if key in fields]
-            is_wrong = any(
-                foreign.whole(number) != number for number in numbers if number is not None
-            )
+            is_wrong = any(foreign.whole(value) != value for value in numbers if value is not None)
             if is_wrong or not (numbers or text(fields.get("error"))):
                 raise ValueError("no progress in it")
         except ValueError as exc:

@@ -80,10 +80,10 @@ class Known:
         """Return a container's exit code and reason."""
         return self.ends.get(container.id, (self.nothing, self.nothing))
 
-    def of_pod(self, container: cri_pb2.Container, field: str) -> str:
+    def of_pod(self, container: cri_pb2.Container, name: str) -> str:
         """Return the ``name``, ``namespace`` or ``uid`` of a container's pod."""
         pod = self.pods.get(container.pod_sandbox_id)
-        return container.labels.get(POD_LABELS + field, getattr(pod, field, UNKNOWN))
+        return container.labels.get(POD_LABELS + name, getattr(pod, name, UNKNOWN))
 
 
 def version_block(version: cri_pb2.VersionResponse) -> Block:
@@ -179,9 +179,9 @@ def pod_block(pod: cri_pb2.PodSandbox) -> Block:
     )
 
 
-def _pod_column(heading: str, field: str, when: str = "") -> Column:
-    path = ".labels." + (POD_LABELS + field).replace(".", r"\.")
-    return Column(heading, path, lambda container, known: known.of_pod(container, field), when)
+def _pod_column(heading: str, name: str, when: str = "") -> Column:
+    path = ".labels." + (POD_LABELS + name).replace(".", r"\.")
+    return Column(heading, path, lambda container, known: known.of_pod(container, name), when)
 
 
 CONTAINERS: Final = (
@@ -248,10 +248,10 @@ def runtime_config_table(config: cri_pb2.RuntimeConfigResponse) -> Table | None:
     return Table(("cgroup driver:", driver), (), min_width=RUNTIME_CONFIG_WIDTH)
 
 
-def enum_name(message: Message, field: str) -> str:
+def enum_name(message: Message, name: str) -> str:
     """Return the name of an enum field's value, or the number if it has no known name."""
-    number: int = getattr(message, field)
-    descriptor = message.DESCRIPTOR.fields_by_name[field].enum_type
+    number: int = getattr(message, name)
+    descriptor = message.DESCRIPTOR.fields_by_name[name].enum_type
     assert descriptor is not None
     value = descriptor.values_by_number.get(number)
     return value.name if value else str(number)

@@ -78,7 +78,7 @@ def write_table(table: Table, out: TextIO, *, header: bool = True) -> None:
     lines = [table.header, *rows] if header else rows
     out.write(
         "".join(
-            "".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + "\n"
+            "".join(cell.ljust(columns) for cell, columns in zip(line, widths, strict=True)) + "\n"
             for line in lines
         )
     )

@@ -94,10 +94,10 @@ def _cancelled_by_signals(
 
 async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks, and return when all have ended. Their exceptions are dropped."""
-    ending = list(tasks)
-    for task in ending:
+    cancelled = list(tasks)
+    for task in cancelled:
         task.cancel()
-    await asyncio.gather(*ending, return_exceptions=True)
+    await asyncio.gather(*cancelled, return_exceptions=True)
 
 
 class Changes:

@@ -173,9 +173,9 @@ def _copy_all(
     Sources on this machine become one copy, all or nothing; those in containers one each.
     """
     if isinstance(request, spec.CopyTo):
-        with opened(request.destination, meter.watch) as methods:
+        with opened(request.destination, meter.watch) as usable:
             act = partial(_into, env, request, rules, meter.watch)
-            summary = first_to_serve(methods, act)
+            summary = first_to_serve(usable, act)
         meter.finish([summary])
         return []
     target = request.destination
@@ -187,8 +187,8 @@ def _copy_all(
         act = partial(_out_of, env, source.path, target, rules, meter.watch)
         meter.begin()
         try:
-            with opened(source, meter.watch) as methods:
-                summaries.append(first_to_serve(methods, act))
+            with opened(source, meter.watch) as usable:
+                summaries.append(first_to_serve(usable, act))
         except PycrictlError as exc:
             if len(request.sources) == 1:
                 raise

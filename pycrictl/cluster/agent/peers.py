@@ -250,9 +250,9 @@ def _refusal(status: int, content: bytearray) -> PycrictlError:
     return kinds.get(status, RuntimeFault)(escape(message or f"it answered {status}"))
 
 
-def _is_address(text: str) -> bool:
+def _is_address(address: str) -> bool:
     try:
-        ipaddress.ip_address(text)
+        ipaddress.ip_address(address)
     except ValueError:
         return False
     return True

@@ -97,9 +97,9 @@ class _Lists:
         """Pass on pulls until none is left; raise StreamError if the connection breaks."""
         loop = asyncio.get_running_loop()
 
-        def note(text: str) -> None:
+        def note(message: str) -> None:
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(on_note, text)
+                loop.call_soon_threadsafe(on_note, message)
 
         self._kubectl.note = note
         try:

@@ -91,9 +91,9 @@ class PodSelection:
         return len(self._known) > before
 
 
-def check_name(kind: str, text: str) -> None:
-    if text and not is_name(text):
-        raise UsageError(f"invalid {kind} name: {quote(text)}")
+def check_name(kind: str, name: str) -> None:
+    if name and not is_name(name):
+        raise UsageError(f"invalid {kind} name: {quote(name)}")
 
 
 def find(kubectl: Kubectl, asked: Asked) -> PodSelection:

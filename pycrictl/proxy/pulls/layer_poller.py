@@ -153,9 +153,9 @@ class LayerPoller:
         self._executor.shutdown(wait=False)
 
     async def _run(self, polled: asyncio.Event) -> None:
-        time = asyncio.get_running_loop().time
+        now = asyncio.get_running_loop().time
         try:
-            while self._can_see and (self._watchers or time() < self._left_at + self.linger_s):
+            while self._can_see and (self._watchers or now() < self._left_at + self.linger_s):
                 if not self._pulls and not self._node_watchers:
                     self._wanted.clear()
                     with contextlib.suppress(TimeoutError):

@@ -137,7 +137,7 @@ def has_room(left: str, right: str, width: int, bar: int) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _render(meter: Meter, width: int, is_utf8: bool) -> str:
+def _render(meter: Meter, width: int, has_utf8: bool) -> str:
     from tqdm.std import tqdm  # noqa: PLC0415 - lists have no bars
 
     left, right = (text.replace("{", "{{").replace("}", "}}") for text in (meter.left, meter.right))
@@ -147,7 +147,7 @@ def _render(meter: Meter, width: int, is_utf8: bool) -> str:
             1,
             0.0,
             ncols=min(width, WIDEST),
-            ascii=not is_utf8,
+            ascii=not has_utf8,
             bar_format=f"{left}|{painted('{bar}', meter.tone)}|{right}",
         )
     )

@@ -331,14 +331,14 @@ class FileLayers:
                 present.append(digest)
         # One of two concurrent pulls may have stored what the other is still fetching.
         present.sort(key=lambda digest: stored[digest].created)
-        count = len(self._sizes)
-        for digest in present[: max(count - len(files), 0)]:
+        total = len(self._sizes)
+        for digest in present[: max(total - len(files), 0)]:
             layer = FileLayer(digest, digest, self._sizes[digest])
             layer.settle(Phase.PRESENT)
             self._present.append(layer)
         left = list(self._left())
         for number in range(1, len(left) + 1):
-            name = f"layer {len(self._present) + number} of {count}" if left[1:] else left[0]
+            name = f"layer {len(self._present) + number} of {total}" if left[1:] else left[0]
             self._fetched[number] = FileLayer(name)
 
     def _identify(self, *, is_over: bool = False) -> None:

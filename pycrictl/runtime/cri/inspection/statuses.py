@@ -128,15 +128,15 @@ _MESSAGE_PATH: Final = "io.kubernetes.container.terminationMessagePath"
 
 
 def attempt_before(
-    client: CriClient, status: cri_pb2.ContainerStatus, lookup: lookup.Lookup
+    client: CriClient, status: cri_pb2.ContainerStatus, listed: lookup.Lookup
 ) -> cri_pb2.ContainerStatus | None:
     """Return the last attempt before one, in any sandbox of its pod; None if it is gone."""
-    of = {container.id: container.pod_sandbox_id for container in lookup.containers}
-    uids = {pod.metadata.uid for pod in lookup.pods if pod.id == of.get(status.id)}
-    sandboxes = {pod.id for pod in lookup.pods if pod.metadata.uid in uids}
+    of = {container.id: container.pod_sandbox_id for container in listed.containers}
+    uids = {pod.metadata.uid for pod in listed.pods if pod.id == of.get(status.id)}
+    sandboxes = {pod.id for pod in listed.pods if pod.metadata.uid in uids}
     earlier = [
         container
-        for container in lookup.containers
+        for container in listed.containers
         if container.metadata.name == status.metadata.name
         and container.pod_sandbox_id in sandboxes
         and container.id != status.id

@@ -121,26 +121,29 @@ def _is_named(image: cri_pb2.Image, name: str) -> bool:
         return True
     repository, at, digest = name.partition("@")
     # A name without tag or digest selects all tags and digests of its repository.
-    known = [*image.repo_tags, *(text.partition("@")[0] for text in image.repo_digests)]
-    known += [text.rpartition(":")[0] for text in image.repo_tags]
+    references = [*image.repo_tags, *image.repo_digests]
+    known = [tag.rpartition(":")[0] for tag in image.repo_tags]
+    known += [reference.partition("@")[0] for reference in references]
     if at:
-        known = [text for text in image.repo_digests if text.endswith(f"@{digest}")]
-        known = [text.partition("@")[0] for text in known]
-    return any(text == repository or text.endswith(f"/{repository}") for text in known)
+        suffix = f"@{digest}"
+        known = [
+            entry.removesuffix(suffix) for entry in image.repo_digests if entry.endswith(suffix)
+        ]
+    return any(item == repository or item.endswith(f"/{repository}") for item in known)
 
 
 def _is_identified(image: cri_pb2.Image, condition: ImageFilter) -> bool:
     """Return whether the value is a tag, or the beginning of a repository digest or an ID."""
-    text = condition.value
-    if "@" in text:
-        return any(digest.startswith(text) for digest in image.repo_digests)
-    if condition.is_exact and ":" not in text:
-        return image.id.startswith(text)
-    return text in image.repo_tags or _has_id(image, text)
+    value = condition.value
+    if "@" in value:
+        return any(digest.startswith(value) for digest in image.repo_digests)
+    if condition.is_exact and ":" not in value:
+        return image.id.startswith(value)
+    return value in image.repo_tags or _has_id(image, value)
 
 
-def _has_id(image: cri_pb2.Image, text: str) -> bool:
-    start = text.removeprefix(DIGEST_PREFIX)
+def _has_id(image: cri_pb2.Image, word: str) -> bool:
+    start = word.removeprefix(DIGEST_PREFIX)
     is_long_enough = len(start) >= MIN_ID_CHARS and re.fullmatch(_ID, start)
     return bool(is_long_enough) and image.id.removeprefix(DIGEST_PREFIX).startswith(start)
 
@@ -148,7 +151,7 @@ def _has_id(image: cri_pb2.Image, text: str) -> bool:
 def _repositories(image: cri_pb2.Image) -> list[str]:
     """Return the repositories that crictl searches: of the tags, and of the first digest."""
     repositories = [_digest_repository(image)]
-    return repositories + [text.rpartition(":")[0] for text in image.repo_tags]
+    return repositories + [tag.rpartition(":")[0] for tag in image.repo_tags]
 
 
 def _digest_repository(image: cri_pb2.Image) -> str:
