@@ -217,9 +217,7 @@ def saved(
             infos = client.infos(layer.digest for layer in manifest.layers)
             if count := sum(layer.digest not in infos for layer in manifest.layers):
                 missing = f"{count} of {len(manifest.layers)} layers of {quote(image[0])}"
-                hint = (
-                    "with discard_unpacked_layers, containerd removes layers after unpacking them"
-                )
+                hint = "with discard_unpacked_layers, containerd removes what it has unpacked"
                 raise ArchiveError(f"{missing} are not in containerd's store", hint=hint)
             for digest, size_bytes, *_ in manifest.layers:
                 pieces = client.pieces(digest, size_bytes)

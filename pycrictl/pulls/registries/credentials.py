@@ -152,12 +152,7 @@ def _chosen(auths: Mapping[str, Any], origin: str, reference: Reference) -> Cred
 
 
 def ask_program(
-    title: str,
-    words: list[str],
-    question: str,
-    env: Mapping[str, str],
-    *,
-    timeout_s: float = 60.0,
+    title: str, argv: list[str], question: str, env: Mapping[str, str], *, timeout_s: float = 60.0
 ) -> dict[str, Any]:
     """Ask a program that knows credentials; return its JSON object, empty if it knows none.
 
@@ -165,7 +160,7 @@ def ask_program(
     """
     try:
         done = subprocess.run(
-            words, input=question.encode(), capture_output=True, timeout=timeout_s, env=env
+            argv, input=question.encode(), capture_output=True, timeout=timeout_s, env=env
         )
     except subprocess.TimeoutExpired:
         raise ConfigError(f"{title} did not answer within {timeout_s:g} s") from None
