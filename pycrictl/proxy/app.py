@@ -9,9 +9,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from pycrictl.base.address import Address
 from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.servicelog import Log, notify, watchdog_s
 from pycrictl.base.signals import ENDING
+from pycrictl.copy.service.copies import Copies, Copy
 from pycrictl.kube.events import EventRecorder
 from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.copy_calls import COPY_FROM, COPY_TO, CopyCalls
@@ -25,6 +27,7 @@ from pycrictl.proxy.pulls.progress_streams import (
     PullProgress,
 )
 from pycrictl.proxy.pulls.pull_image import PULL_PATH, PullLimiter
+from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import RuntimeLookup, problem
 from pycrictl.proxy.serve.http_server import PageServer
 from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
@@ -100,18 +103,9 @@ class App:
 
         self.history = PullHistory(layers, emit, settings.state_dir, log)
         events.consumers += (self.hand_over, notifier, self.history)
-        self.pages: PageServer | None = None
-        if settings.metrics_address is not None:
-            from pycrictl.proxy.telemetry.pages import pages  # noqa: PLC0415 - an option
-
-            states = limiter.queue, copies.service, tokens, streams
-            made = pages(events, upstream, *states)
-            self.pages = PageServer(made, settings.metrics_address, log)
-        self.pod_events: EventRecorder | None = None
-        if settings.events:
-            pulls = PodPulls(limiter.queue.book, layers.seen)
-            events.consumers.append(pulls)
-            self.pod_events = recorder(settings.events, pulls, layers, notifier, log)
+        states = limiter.queue, copies.service, tokens, streams
+        self.pages = _page_server(settings.metrics_address, log, events, upstream, *states)
+        self.pod_events = _pod_events(settings.events, log, events, limiter, notifier)
 
     async def run(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
@@ -274,6 +268,33 @@ class App:
         while not self.hand_over.successor_pid:
             notify("WATCHDOG=1", self.environ)
             await asyncio.sleep(interval_s)
+
+
+def _page_server(
+    address: Address | None,
+    log: Log,
+    events: Events,
+    upstream: Upstream,
+    queue: PullQueue,
+    copies: Copies[Copy],
+    tokens: Tokens,
+    streams: StreamServer,
+) -> PageServer | None:
+    if address is None:
+        return None
+    from pycrictl.proxy.telemetry.pages import pages  # noqa: PLC0415 - an option
+
+    return PageServer(pages(events, upstream, queue, copies, tokens, streams), address, log)
+
+
+def _pod_events(
+    kubeconfig: str, log: Log, events: Events, limiter: PullLimiter, notifier: Notifier
+) -> EventRecorder | None:
+    if not kubeconfig:
+        return None
+    pulls = PodPulls(limiter.queue.book, limiter.layers.seen)
+    events.consumers.append(pulls)
+    return recorder(kubeconfig, pulls, limiter.layers, notifier, log)
 
 
 def run(settings: ProxySettings, environ: Mapping[str, str], **times_s: float) -> None:
