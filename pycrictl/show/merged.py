@@ -174,8 +174,8 @@ def in_order(events: Events, *, strips: bool, follows: bool, patience_s: float =
 
     Args:
         strips: whether the times are removed.
-        follows: whether lines come as they are written, and wait for earlier ones of other hosts
-            for ``patience_s``; else they wait for all hosts, unless there are too many of them.
+        follows: whether the logs are followed: a line then waits ``patience_s`` for earlier ones
+            of other hosts. Otherwise lines wait until all hosts have ended, or memory is short.
     """
     waiting: list[tuple[float, str, bytes]] = []
     last_ns: dict[str, float] = {}  # a line without a time stays behind the one before it

@@ -229,7 +229,7 @@ def reopen_regular(pinned: int, status: os.stat_result, *, device: int | None, s
 
     Args:
         pinned: an O_PATH descriptor of anything; ``status`` is its status.
-        device: a file system that is known to be storage; any other is checked.
+        device: a file system that is known to be storage; a file on any other is checked.
     """
     if not stat.S_ISREG(status.st_mode):
         raise CopyError(f"{quote(os.fsdecode(shown))} is not a regular file")

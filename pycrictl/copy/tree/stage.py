@@ -114,7 +114,7 @@ class Stage:
             self._finish(fd, item)
 
     def move(self, name: bytes, *, replaces: bool) -> None:
-        """Move the top to an unused name, or over a link or file."""
+        """Move the top of the copy to an unused name, or onto a link or file."""
         late = self._finish_all()
         if replaces:
             # Something may have been mounted there since the copy began.

@@ -136,7 +136,7 @@ class PullQueue:
                 self._retry_later(pull, now)
 
     def retry(self, pull: QueuedPull, *, now: float) -> None:
-        """Make a retry that is due (``on_retry``)."""
+        """Start a pull whose retry is due (``on_retry``), or try again later if no slot is free."""
         if not pull.is_waiting:
             return
         pull.tries += 1

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pycrictl.pulls.state import PullState
 
 STATE_FOLDER: Final = "/var/lib/pycrictl"
-KEPT: Final = 10_000
+KEPT: Final = 10_000  # pulls, whatever their age
 
 NAME: Final = "pulls.jsonl"
 _OLDER: Final = "pulls.1.jsonl"
