@@ -48,6 +48,7 @@ class Load:
     title: str  # names the load to those who watch it
     snapshotter: str  # unpacks the images; empty if that is left to containerd
     folder: Path | None  # where images are stored, to check the space there; None if unknown
+    most_files: int = 20_000  # of an archive; 100 images with as many layers as can be mounted
     _lists: dict[str, bytes] = field(default_factory=dict, init=False)
     _blobs: dict[str, Descriptor] = field(default_factory=dict, init=False)
     _layers: dict[str, LayerState] = field(default_factory=dict, init=False)
@@ -101,6 +102,8 @@ class Load:
 
     def _receive(self, member: Member) -> None:
         name = member.name
+        if len(self._blobs) >= self.most_files:  # each is remembered
+            raise ArchiveError(f"the archive has more than {self.most_files} files")
         if name in self._blobs or name in self._lists:
             raise ArchiveError(f"{quote(name)} is in the archive twice")
         if name not in archive.LISTS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gzip
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -14,11 +15,16 @@ import sys
 import tarfile
 import termios
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pycrictl.base.errors import ArchiveError
+from pycrictl.pulls.archives.archive import Member
+from pycrictl.pulls.archives.loading import Load
+from pycrictl.runtime.containerd.grpc_client import ContainerdClient
 from pycrictl.runtime.containerd.store import own_platform
 from tests.pulls.archives.archives import (
     CONFIG,
@@ -330,6 +336,15 @@ def test_hostile_archives(
     assert (done.status, done.stdout) == (1, b"")
     assert error in done.stderr
     assert len(done.stderr.splitlines()) <= 2
+
+
+def test_an_archive_of_countless_files(lab: Lab, nothing_left: None) -> None:
+    members = (Member(f"{number}.json", 2, iter((b"{}",))) for number in itertools.count())
+    socket = lab.node.endpoint.removeprefix("unix://")
+    with closing(ContainerdClient(socket, timeout_s=20)) as client:
+        load = Load(client, "countless", "", None, most_files=5)
+        with pytest.raises(ArchiveError, match="more than 5 files"):
+            load.run(members)
 
 
 def test_a_layer_that_cannot_be_unpacked(crictl: Program, nothing_left: None) -> None:
