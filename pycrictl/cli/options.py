@@ -143,7 +143,7 @@ def named(name: str | None, kind: str) -> str:
 def all_named(names: Sequence[str] | None, kind: str) -> list[str]:
     """Return names; refuse an empty one among them."""
     if "" in (names or ()):
-        raise UsageError(f"the name of one {kind} is empty", hint="is a script's variable not set?")
+        raise UsageError(f"an empty {kind} name was given", hint="is a script's variable not set?")
     return list(names or ())
 
 

@@ -175,7 +175,7 @@ def in_order(events: Events, *, strips: bool, follows: bool, patience_s: float =
     Args:
         strips: whether the times are removed.
         follows: whether the logs are followed: a line then waits ``patience_s`` for earlier ones
-            of other hosts. Otherwise lines wait until all hosts have ended, or memory is short.
+            of other hosts. Otherwise lines wait until all hosts have ended, or there are too many.
     """
     waiting: list[tuple[float, str, bytes]] = []
     last_ns: dict[str, float] = {}  # a line without a time stays behind the one before it

@@ -141,7 +141,7 @@ def test_the_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [name])
     done = run("rm", "")
     assert (done.code, done.stdout) == (1, "")
-    assert done.stderr.startswith("crictl: the name of one container is empty\n")
+    assert done.stderr.startswith("crictl: an empty container name was given\n")
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_a_pull_that_does_not_go_on_has_failed(
     with streams(fake, STORY[:2], *[[]] * 100, cut=[0], repeat=True):
         run = watch(fake, "web")
     assert run.code == 1
-    assert "nothing is being pulled any more; 2 layers unfinished\n" in run.stderr
+    assert "nothing is being pulled any more; 2 layers did not finish\n" in run.stderr
     assert run.stderr.endswith("failed: it did not resume after the connection was lost\n")
 
 

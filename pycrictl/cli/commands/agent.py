@@ -95,7 +95,7 @@ def agent(
         bool,
         typer.Option(
             "--events",
-            help="Write Events about this node's pulls; omit it if its proxy writes them.",
+            help="Write Events about this node's pulls; omit this if the proxy writes them.",
         ),
     ] = False,
     spool_dir: Annotated[

@@ -23,7 +23,7 @@ MAX_COPIES: Final = 64
 """Copies of all pods together. Each may have two threads and a few buffers of 1 MiB."""
 
 IDLE_S: Final = 60.0
-"""How long a client may neither send nor receive anything, with the proxy and the agent."""
+"""How long a read from or a write to a client may wait, in the proxy and in the agent."""
 
 SLOWEST_BYTES_PER_S: Final = 64 * 1024
 """A slower client is disconnected; otherwise a few of them could hold all slots."""

@@ -145,7 +145,7 @@ class _StreamWatch:
         if unfinished := _unfinished(view):
             count = plural(sum(unfinished.values()), "layer")
             self._sink.note(
-                f"the runtime says that nothing is being pulled any more; {count} unfinished"
+                f"the runtime says that nothing is being pulled any more; {count} did not finish"
             )
             if self._broken_at is not None:
                 failures = {**dict.fromkeys(unfinished, _LOST), **failures}
