@@ -30,7 +30,7 @@ from pycrictl.base import errors
 from pycrictl.base.errors import ArchiveError, PycrictlError, RemoteProtocolError, reason_of
 from pycrictl.base.foreign import mapping, mappings, parsed, text, texts
 from pycrictl.base.replacing import replacing
-from pycrictl.base.units import quote
+from pycrictl.base.units import quote, quote_path
 from pycrictl.copy.archive.archives import decompressed
 from pycrictl.pulls.reference import canonical, flaw, parse
 from pycrictl.runtime.containerd import store
@@ -84,7 +84,7 @@ def opened(path: str) -> Iterator[Iterator[Member]]:
 
 def title(path: str) -> str:
     """Return what an archive is called in messages."""
-    return "standard input" if path == "-" else quote(path, 4096)
+    return "standard input" if path == "-" else quote_path(path)
 
 
 def of_tar(file: IO[bytes]) -> Iterator[Member]:
@@ -225,16 +225,15 @@ def saved(
             names = [path_of(layer.digest) for layer in manifest.layers]
             path = path_of(manifest.config.digest)
             docker_list.append({"Config": path, "RepoTags": image[:-1], "Layers": names})
-    lists = {}
+    lists: dict[str, bytes] = {}
     if not is_docker:
         lists["index.json"] = _json({"schemaVersion": 2, "mediaType": _INDEX, "manifests": index})
         lists["oci-layout"] = b'{"imageLayoutVersion":"1.0.0"}'
     if platform != ALL_PLATFORMS:  # Docker's list knows no platforms
         lists["manifest.json"] = _json(docker_list)
-    files = {**lists, **documents}.items()
-    return _tar(
-        [*(Member(name, len(data), iter((data,))) for name, data in files), *layers.values()]
-    )
+    files = (lists | documents).items()
+    small = [Member(name, len(data), iter((data,))) for name, data in files]
+    return _tar([*small, *layers.values()])
 
 
 def _not_made(image: Image, platform: str, *known: str) -> ArchiveError:
@@ -287,11 +286,10 @@ def save_by_skopeo(client: CriClient, images: Sequence[Image], path: str, form: 
 def load_by_skopeo(client: CriClient, path: str, name: str) -> str:
     """Load the image of an archive and return its name; ``name`` is for one without."""
     _require(path, 1)
-    lists = {}
+    most = store.DOCUMENT_LIMIT_BYTES
     with opened(path) as members:
-        for member in members:
-            if member.name in LISTS and member.size_bytes <= store.DOCUMENT_LIMIT_BYTES:
-                lists[member.name] = b"".join(member.pieces)
+        wanted = (file for file in members if file.name in LISTS and file.size_bytes <= most)
+        lists = {file.name: b"".join(file.pieces) for file in wanted}
     names = [known for image, _ in images_in(lists) for known in image] or [name]
     _require(path, len([*filter(None, names)]))
     form = "oci-archive" if "index.json" in lists else "docker-archive"
@@ -308,9 +306,8 @@ def tag_by_skopeo(client: CriClient, image: Image, name: str) -> None:
 def _require(path: str, count: int) -> None:
     if count != 1 or path == "-":
         message = "on CRI-O, only one image with one name can be saved or loaded at a time"
-        raise errors.Unimplemented(
-            message, hint="name a file with -o or -i, and an image with --name"
-        )
+        hint = "name a file with -o or -i, and an image with --name"
+        raise errors.Unimplemented(message, hint=hint)
 
 
 def _storage(client: CriClient) -> str:
@@ -327,9 +324,8 @@ def _copy(source: str, target: str) -> None:
         done = subprocess.run(words, check=False, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     except FileNotFoundError:
         message = "CRI-O needs skopeo for this, which is not installed here"
-        raise errors.Unimplemented(
-            message, hint=f"once it is installed: {shlex.join(words)}"
-        ) from None
+        hint = f"once it is installed: {shlex.join(words)}"
+        raise errors.Unimplemented(message, hint=hint) from None
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise PycrictlError(f"skopeo failed: {lines[-1] if lines else done.returncode}")
