@@ -84,7 +84,7 @@ def test_a_time_limit_of_this_program_is_not_the_registrys(fake: FakeServer) -> 
         return Status(grpc.StatusCode.DEADLINE_EXCEEDED, "context deadline exceeded")
 
     fake.prepare("PullImage", slow)
-    run = pull(fake, "--pull-timeout", "200ms", "a")
+    run = pull(fake, "--pull-timeout", "2s", "a")
     is_over.set()
     assert (run.code, run.stdout) == (1, "")
     assert "registry" not in run.stderr
