@@ -9,11 +9,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pycrictl.base.address import Address
 from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.servicelog import Log, notify, watchdog_s
 from pycrictl.base.signals import ENDING
-from pycrictl.copy.service.copies import Copies, Copy
 from pycrictl.kube.events import EventRecorder
 from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.copy_calls import COPY_FROM, COPY_TO, CopyCalls
@@ -27,7 +25,6 @@ from pycrictl.proxy.pulls.progress_streams import (
     PullProgress,
 )
 from pycrictl.proxy.pulls.pull_image import PULL_PATH, PullLimiter
-from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import RuntimeLookup, problem
 from pycrictl.proxy.serve.http_server import PageServer
 from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
@@ -103,8 +100,12 @@ class App:
 
         self.history = PullHistory(layers, emit, settings.state_dir, log)
         events.consumers += (self.hand_over, notifier, self.history)
-        states = limiter.queue, copies.service, tokens, streams
-        self.pages = _page_server(settings.metrics_address, log, events, upstream, *states)
+        self.pages: PageServer | None = None
+        if (address := settings.metrics_address) is not None:
+            from pycrictl.proxy.telemetry.pages import pages  # noqa: PLC0415 - an option
+
+            states = limiter.queue, copies.service, tokens, streams
+            self.pages = PageServer(pages(events, upstream, *states), address, log)
         self.pod_events = _pod_events(settings.events, log, events, limiter, notifier)
 
     async def run(self) -> None:
@@ -268,23 +269,6 @@ class App:
         while not self.hand_over.successor_pid:
             notify("WATCHDOG=1", self.environ)
             await asyncio.sleep(interval_s)
-
-
-def _page_server(
-    address: Address | None,
-    log: Log,
-    events: Events,
-    upstream: Upstream,
-    queue: PullQueue,
-    copies: Copies[Copy],
-    tokens: Tokens,
-    streams: StreamServer,
-) -> PageServer | None:
-    if address is None:
-        return None
-    from pycrictl.proxy.telemetry.pages import pages  # noqa: PLC0415 - an option
-
-    return PageServer(pages(events, upstream, queue, copies, tokens, streams), address, log)
 
 
 def _pod_events(

@@ -40,7 +40,6 @@ _LOCAL_PULLS: Final = (
     "image_pull_with_sync_fs",
 )
 _FILES_LIMIT: Final = 64
-_PIDFD_OPEN: Final = 434
 _PIDFD_GETFD: Final = 438
 _TCP_INFO: Final = struct.Struct("=B51xI")  # tcpi_state, and tcpi_last_data_recv (ms)
 
@@ -298,15 +297,19 @@ def _copied_sockets(pid: int, descriptors: Iterable[int]) -> list[tuple[int, int
     sock_diag(7) shows only the namespace of the caller. With CAP_SYS_PTRACE, pidfd_getfd(2) copies
     a descriptor, and a socket tells its state in any namespace. Each copy is closed at once.
     """
-    syscall, tcp = ctypes.CDLL(None).syscall, []
-    process = syscall(_PIDFD_OPEN, pid, 0)
-    for descriptor in descriptors if process >= 0 else ():
-        if (copy := syscall(_PIDFD_GETFD, process, descriptor, 0)) >= 0:
-            with socket.socket(fileno=copy) as sock, suppress(OSError):
-                if sock.family in (socket.AF_INET, socket.AF_INET6):
-                    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-                    state, idle_ms = _TCP_INFO.unpack(info)
-                    tcp.append((state, sock.getsockname()[1], idle_ms / 1000))
-    if process >= 0:
-        os.close(process)
+    try:
+        process = os.pidfd_open(pid)
+    except (OSError, AttributeError):  # some builds of Python lack it
+        return []
+    tcp = []
+    for descriptor in descriptors:
+        copy = ctypes.CDLL(None).syscall(_PIDFD_GETFD, process, descriptor, 0)
+        if copy < 0:
+            continue
+        with socket.socket(fileno=copy) as sock, suppress(OSError):
+            if sock.family in (socket.AF_INET, socket.AF_INET6):
+                info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+                state, idle_ms = _TCP_INFO.unpack(info)
+                tcp.append((state, sock.getsockname()[1], idle_ms / 1000))
+    os.close(process)
     return tcp
