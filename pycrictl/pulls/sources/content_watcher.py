@@ -3,8 +3,8 @@
 containerd does not list its running pulls. But each holds a lease, and the lease holds what the
 pull has fetched, such as the manifest, which names all layers and their sizes before the first one
 begins. A poll takes a handful of calls: the leases, the unfinished blobs, the contents of each
-pull's lease, and the size of running extractions. Documents are read once. On a node without pulls,
-a poll takes one call.
+lease that may have changed, and the size of running extractions. Documents are read once. On a node
+without pulls, a poll takes one call.
 
 A pull's lease is labelled with nothing but an expiry a day ahead. A pull that dies with its
 containerd leaves its lease and unfinished blobs behind, indistinguishable from those of a running
@@ -19,10 +19,10 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from pycrictl._proto.containerd import content_pb2, leases_pb2, snapshots_pb2
 from pycrictl.base.errors import DeadlineExceeded, Invalid, PycrictlError
@@ -73,10 +73,15 @@ _UNKNOWN_REASON: Final = (
 )
 
 
-class _Held(NamedTuple):
-    ingests: set[str]
-    blobs: set[str]
-    snapshotter: str
+@dataclass(slots=True)
+class _Held:
+    """What a lease holds; snapshots as in ``StoreState``."""
+
+    ingests: set[str] = field(default_factory=set)
+    blobs: set[str] = field(default_factory=set)
+    committed: set[tuple[str, str]] = field(default_factory=set)
+    active: dict[tuple[str, str], str] = field(default_factory=dict)
+    snapshotter: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -88,6 +93,7 @@ class _LeasePull:
     snapshotter: str
     layers: Layers
     image: str = ""  # Empty until it is known; then it never changes
+    held: _Held | None = None  # As last listed
     index_digest: str = ""
     manifest_digest: str = ""
     manifest: Manifest | None = None
@@ -103,6 +109,21 @@ class _LeasePull:
     @property
     def digests(self) -> list[str]:
         return [self.manifest_digest, *filter(None, [self.index_digest])]
+
+    def may_have_changed(self, ingests: Mapping[str, str]) -> bool:
+        """Return whether its lease may hold something else than when it was last listed.
+
+        While layers are fetched, only ingests come and go.
+
+        Args:
+            ingests: those of all pulls, by reference, with the digest that each will have.
+        """
+        if self.held is None or not self.is_placed:
+            return True
+        if any(layer.is_complete for layer in self.layers.unsettled):
+            return True  # it is being unpacked
+        own = {layer.digest for layer in self.layers}
+        return self.held.ingests != {ref for ref, digest in ingests.items() if digest in own}
 
     def state(self, quiet_s: float | None = None) -> PullState:
         """Return the pull for readers.
@@ -222,26 +243,27 @@ class ContentWatcher:
         # This order loses no layer between two responses: an ingest that has vanished is a blob by
         # the time its lease is listed.
         statuses = self.client.statuses()
-        stores = StoreState()
-        # Without leases that have just ended; the next poll reports how.
-        held = {
-            lease_id: _sort(resources, stores)
-            for lease_id, resources in self.client.resources(self._pulls).items()
-        }
-        _add_ingests(stores, statuses, held.values(), self.max_concurrent_downloads)
+        ingests = {status.ref: ingest_digest(status.ref) for status in statuses}
+        is_due = now >= self._recheck_at
+        stale = [pull for pull in self._pulls.values() if is_due or pull.may_have_changed(ingests)]
+        resources = self.client.resources(pull.lease_id for pull in stale)
+        for pull in stale:
+            # None for a lease that has just ended; the next poll reports how.
+            pull.held = _sort(resources[pull.lease_id]) if pull.lease_id in resources else None
+        held = {pull: pull.held for pull in self._pulls.values() if pull.held is not None}
+        stores = _stores(held.values(), statuses, self.max_concurrent_downloads)
         for key in self._measured.keys() - set(stores.active.values()):
             del self._measured[key]
-        pulls = [pull for pull in self._pulls.values() if pull.lease_id in held]
-        for pull in pulls:
-            pull.snapshotter = held[pull.lease_id].snapshotter or pull.snapshotter
-            self._identify(pull, held[pull.lease_id].blobs, now)
-        self._follow(pulls, stores, now, wall_s)
+        for pull, lease in held.items():
+            pull.snapshotter = lease.snapshotter or pull.snapshotter
+            self._identify(pull, lease.blobs, now)
+        self._follow([*held], stores, now, wall_s)
         self._measure_quiet(now)  # after the layers were updated, as why polls only once
-        for pull in pulls:
+        for pull, lease in held.items():
             if self.owners is not None and not pull.pods:
                 pull.pods = self.owners.pods_of(pull.image)
             pull.shown = None
-            if self._is_shown(pull, held[pull.lease_id], wall_s):
+            if self._is_shown(pull, lease, wall_s):
                 received_at = self._received_at
                 shown = pull.state(None if received_at is None else now - received_at)
                 is_ready = pull.image and (pull.is_placed or now >= pull.late_at)
@@ -445,30 +467,31 @@ class ContentWatcher:
         return pull.state()
 
 
-def _sort(resources: Iterable[leases_pb2.Resource], stores: StoreState) -> _Held:
-    ingests, blobs, snapshotter = set(), set(), ""
+def _sort(resources: Iterable[leases_pb2.Resource]) -> _Held:
+    held = _Held()
     for resource in resources:
         if resource.type == "ingests":
-            ingests.add(resource.id)
+            held.ingests.add(resource.id)
         elif resource.type == "content":
-            blobs.add(resource.id)
+            held.blobs.add(resource.id)
         elif resource.type.startswith(_SNAPSHOTS):
-            snapshotter = resource.type.removeprefix(_SNAPSHOTS)
+            held.snapshotter = resource.type.removeprefix(_SNAPSHOTS)
             chain_id = extracted_chain_id(resource.id)
             if chain_id is None:
-                stores.committed.add((snapshotter, resource.id))
+                held.committed.add((held.snapshotter, resource.id))
             else:
-                stores.active[snapshotter, chain_id] = resource.id
-    stores.blobs |= blobs
-    return _Held(ingests, blobs, snapshotter)
+                held.active[held.snapshotter, chain_id] = resource.id
+    return held
 
 
-def _add_ingests(
-    stores: StoreState,
-    statuses: Iterable[content_pb2.Status],
-    held: Iterable[_Held],
-    max_downloads: int,
-) -> None:
+def _stores(
+    held: Collection[_Held], statuses: Iterable[content_pb2.Status], max_downloads: int
+) -> StoreState:
+    stores = StoreState()
+    for lease in held:
+        stores.blobs |= lease.blobs
+        stores.committed |= lease.committed
+        stores.active |= lease.active
     refs = set().union(*(lease.ingests for lease in held))
     open_count = 0
     for status in statuses:
@@ -477,6 +500,7 @@ def _add_ingests(
             open_count += is_held and status.offset < status.total
             stores.ingests[digest] = Ingest(status.offset, seconds(status.updated_at), is_held)
     stores.is_crowded = 0 < max_downloads < open_count
+    return stores
 
 
 def _is_load(lease: leases_pb2.Lease) -> bool:

@@ -314,6 +314,26 @@ def test_what_a_poll_of_40_layers_costs(watch: Watch, fake: FakeContainerd) -> N
         }
 
 
+def test_a_poll_while_layers_only_grow_costs_two_calls(watch: Watch, fake: FakeContainerd) -> None:
+    made = [Made(fake, f"app{number}", [f"{number}a", f"{number}b"]) for number in range(3)]
+    for number, pull in enumerate(made):
+        pull.begin(f"lease-{number}")
+        pull.download(0, 1)
+    watch.poll(0.0, START_S + 1)
+    for step in range(1, 4):
+        fake.calls.clear()
+        made[0].download(0, step)
+        watch.poll(step, START_S + 1 + step)
+        assert fake.calls == {"list_leases": 1, "list_statuses": 1}
+        assert watch.layers(made[0].shown_name)[0].progress == step
+    made[0].complete(0)
+    made[1].download(1, 7)
+    watch.poll(4.0, START_S + 5)
+    assert fake.calls["list_resources"] == 2  # not of the third pull
+    assert watch.layers(made[0].shown_name)[0].phase is Phase.WAITING
+    assert watch.layers(made[1].shown_name)[1].progress == 7
+
+
 @pytest.mark.parametrize(
     "method",
     [
