@@ -170,8 +170,8 @@ def test_the_agent_has_few_privileges(objects: list[Document]) -> None:
     if is_copying:
         assert added == ["SYS_PTRACE", "DAC_OVERRIDE", "CHOWN", "FOWNER", "FSETID"]
     else:
-        assert added in ([], ["SYS_PTRACE"])  # nothing, or what CRI-O and `stalls` need
-    assert pod.get("hostPID", False) == ("SYS_PTRACE" in added)
+        assert added == ["SYS_PTRACE"]
+    assert pod["hostPID"] is True
     assert security["readOnlyRootFilesystem"] is True
     assert security["allowPrivilegeEscalation"] is False
     assert not pod.get("hostNetwork")

@@ -23,7 +23,6 @@ SAME: dict[str, tuple[list[str], dict[str, Any]]] = {
     "events": (["events"], {"events": ON}),
     "metrics": (["metrics"], {"metrics": ON}),
     "selinux": (["selinux"], {"selinux": ON}),
-    "stalls": (["stalls"], {"stalls": ON}),
     "cri-o": (["cri-o"], {"runtime": {"crio": True}}),
     "k3s": (["k3s"], {"runtime": {"folder": "/run/k3s/containerd"}}),
     "k0s": (["k0s"], {"runtime": {"folder": "/run/k0s"}}),
