@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from pycrictl.base import noderoot
+from pycrictl.base import limits, noderoot
 from pycrictl.base.errors import ConfigError, UsageError, reason_of
 from pycrictl.base.units import parse_bool, quote, quote_path
 
@@ -188,9 +188,9 @@ def _read_first(
 def read_text(path: str) -> str:
     # Not Path.read_bytes: it may be a pipe (`--config <(…)`), a device, or a log file by mistake.
     with Path(path).open("rb") as stream:
-        content = stream.read(noderoot.FILE_LIMIT_BYTES + 1)
-    if len(content) > noderoot.FILE_LIMIT_BYTES:
-        raise ConfigError(f"it is larger than {noderoot.FILE_LIMIT_BYTES // 1024} KiB")
+        content = stream.read(limits.FILE_BYTES + 1)
+    if len(content) > limits.FILE_BYTES:
+        raise ConfigError(f"it is larger than {limits.FILE_BYTES // 1024} KiB")
     return decoded(content)
 
 

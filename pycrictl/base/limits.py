@@ -1,4 +1,4 @@
-"""Limits on what one peer can make this program do in calls, streams and logs. Pure.
+"""Limits on what one peer or file can make this program do. Pure.
 
 Protocols leave such limits to each receiver. All readers enforce these, and gRPC gets them as
 channel arguments. Within them the work is linear in what the peer sends; beyond them its call is
@@ -18,6 +18,10 @@ STREAMS: Final = 512  # calls on one connection; a reset one counts until the re
 PENDING_CALLS: Final = 8192  # calls on all connections that this program has not taken up yet
 MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a runtime's message; kubelet and crictl accept as much
 
+# The largest file that is read as a whole: configurations, credentials, lists of hosts or images,
+# and files of the node.
+FILE_BYTES: Final = 1024 * 1024
+
 # Connections: each maximum, and its share: at most one connection per so many file descriptors.
 CONNECTIONS: Final = 1024  # to the CRI socket
 CONNECTION_SHARE: Final = 2
@@ -27,6 +31,7 @@ PAGE_CONNECTIONS: Final = 128  # to the pages of metrics and health
 PAGE_SHARE: Final = 8
 
 HEAD_S: Final = 10.0  # how long such a connection may take to send its request head
+GOODBYE_S: Final = 1.0  # how long a peer may take to confirm that a connection is closed
 BACKLOG: Final = 1024  # connections waiting in the kernel to be accepted
 
 # Streams: a WebSocket message is buffered until complete; runtimes send 32 KiB at a time. Idle

@@ -14,14 +14,12 @@ import stat
 from collections import deque
 from typing import Final
 
+from pycrictl.base import limits
 from pycrictl.base.errors import PycrictlError, UsageError
 from pycrictl.base.units import quote
 
 DEBUG_ROOT: Final = "/host"
 """Where ``kubectl debug node`` mounts the root of the node."""
-
-FILE_LIMIT_BYTES: Final = 1024 * 1024
-"""Largest configuration file, and largest file read by a path that the node has."""
 
 MAX_LINKS: Final = 40
 """Most links followed for one path, as in Linux."""
@@ -115,7 +113,7 @@ def read_named(path: str) -> bytes:
         os.close(descriptor)
 
 
-def content_of(descriptor: int, most_bytes: int = FILE_LIMIT_BYTES) -> bytes:
+def content_of(descriptor: int, most_bytes: int = limits.FILE_BYTES) -> bytes:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
     with open(descriptor, "rb", closefd=False) as stream:

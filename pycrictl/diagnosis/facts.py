@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from pycrictl.diagnosis.findings import Disk, Missing, RuntimeCondition
 from pycrictl.kube.cluster_objects import Claim, Node
@@ -11,6 +12,10 @@ from pycrictl.kube.kubelet_log import Sign
 from pycrictl.kube.pods import Pod
 from pycrictl.node.journal import JournalLine
 from pycrictl.pulls.state import PullState
+
+LOG_LINES: Final = 3
+LOG_LINE_CHARS: Final = 300
+"""How many of a crashed container's last log lines are kept, and the most characters of each."""
 
 
 class Source(StrEnum):

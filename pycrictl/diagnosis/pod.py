@@ -26,10 +26,6 @@ from pycrictl.pulls.reference import parse
 from pycrictl.pulls.sources import failures
 from pycrictl.pulls.words import far, queue, starts_in
 
-LOG_LINES: Final = 3
-LOG_LINE_CHARS: Final = 300
-"""How many of a container's last log lines are evidence, and the most characters of each."""
-
 EVIDENCE_CHARS: Final = 200
 """The most characters of a termination message in a sentence."""
 

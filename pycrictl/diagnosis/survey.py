@@ -17,9 +17,9 @@ from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import ConnectError, NotFound
 from pycrictl.diagnosis import facts
 from pycrictl.diagnosis.collect_node import Collector, disks_at, places_of, unmet
-from pycrictl.diagnosis.facts import Source
+from pycrictl.diagnosis.facts import LOG_LINE_CHARS, LOG_LINES, Source
 from pycrictl.diagnosis.findings import Disk, Finding, Missing, RuntimeCondition, no_sandbox_image
-from pycrictl.diagnosis.pod import LOG_LINE_CHARS, LOG_LINES, Overview, report
+from pycrictl.diagnosis.pod import Overview, report
 from pycrictl.kube.kubelet_log import about, signs_in, waiting_in, whole
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.node.journal import HISTORY_S

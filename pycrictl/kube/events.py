@@ -34,6 +34,9 @@ QUIET_S: Final = 2.0
 PACE_S: Final = 10.0
 POLL_S: Final = 1.0
 CALL_PAUSE_S: Final = 1.0
+IDLE_S: Final = 60.0
+"""The pause before the next Events if no pod waits, or if the runtime does not answer."""
+
 EVENT_TIMEOUT_S: Final = 5.0
 FIRST_BACKOFF_S: Final = 10.0
 LONGEST_BACKOFF_S: Final = 600.0

@@ -22,7 +22,7 @@ from pycrictl.base.errors import PycrictlError, UsageError
 from pycrictl.copy.rules.spec import check_container_path
 from pycrictl.copy.service.copies import Copies, Copy
 from pycrictl.copy.service.life import Event
-from pycrictl.copy.service.slots import IDLE_S, Slots, time_limit_s
+from pycrictl.copy.service.slots import CLIENT_IDLE_S, Slots, time_limit_s
 from pycrictl.copy.service.transfer import Download, Upload
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import FROM_CONTAINER, TO_CONTAINER, ChannelProtocol
@@ -113,7 +113,7 @@ class CopyCalls:
         deadline = time.monotonic() + time_limit_s(copy.size_bytes)
         try:
             sock.send(opening)
-            link = SocketLink(sock, idle_s=IDLE_S, deadline=deadline)
+            link = SocketLink(sock, idle_s=CLIENT_IDLE_S, deadline=deadline)
             await self.service.attach(copy, link)
             if copy.task is not None:
                 await asyncio.shield(copy.task)

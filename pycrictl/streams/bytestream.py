@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
+from pycrictl.base import limits
 from pycrictl.base.errors import StreamError
 from pycrictl.streams.target import Target, TlsFiles, cannot_connect, connection_broke, tls_of
 
@@ -16,7 +17,6 @@ HELD_BYTES: Final = 512 << 10
 """Most unread bytes, apart from one piece, before reading from the peer pauses."""
 
 READ_BYTES: Final = 512 << 10
-_GOODBYE_S: Final = 1.0  # for the peer to take what is unsent and to close its side
 
 
 class ByteStream(asyncio.Protocol):
@@ -91,7 +91,7 @@ class ByteStream(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.write_eof()
 
-    async def close(self, *, within_s: float | None = _GOODBYE_S) -> None:
+    async def close(self, *, within_s: float | None = limits.GOODBYE_S) -> None:
         """Close in good order; abort after ``within_s`` seconds, or never if it is None."""
         if not self._transport.is_closing():  # after a second close, Python 3.11.2 cannot abort TLS
             self._transport.close()

@@ -33,7 +33,7 @@ from pycrictl.streams.loop import Changes, end_tasks
 MAX_SHARE: Final = 0.1
 """The largest share of one CPU that rounds may take."""
 
-IDLE_S: Final = 120.0
+LIST_KEPT_S: Final = 120.0
 """How long the last list is remembered, for watches that resume from it."""
 
 POD_LIST_S: Final = 10.0
@@ -174,7 +174,7 @@ class Feed:
 
     @property
     def is_idle(self) -> bool:
-        return not self.watchers and time.monotonic() - self.used_at > IDLE_S
+        return not self.watchers and time.monotonic() - self.used_at > LIST_KEPT_S
 
     async def refresh(self, version: int = 0) -> None:
         """Make a round if the last one is old, or older than another agent's ``version``."""

@@ -24,7 +24,7 @@ from pycrictl.base.errors import ConfigError, reason_of
 from pycrictl.base.memory import trim_memory
 from pycrictl.base.servicelog import Log, RateLimitedLog
 from pycrictl.base.tls import client_context, load_pair
-from pycrictl.base.units import escape, quote
+from pycrictl.base.units import escape, quote, quote_path
 from pycrictl.cluster.agent.access import ServerContext, Trust, checked
 from pycrictl.cluster.agent.api.answers import refuse
 from pycrictl.cluster.agent.api.names import SERVICE, Refusal
@@ -303,7 +303,7 @@ class Certificates:
             return False
         self._contents = contents
         certificate, key, ca = contents
-        certificate_file, key_file, ca_file = (quote(path, 4096) for path in self._files.values())
+        certificate_file, key_file, ca_file = (quote_path(path) for path in self._files.values())
         if not (authorities := checked(ca.decode("utf-8", "replace"))):
             raise ConfigError(f"--peer-ca {ca_file} is not a file of PEM certificates")
         try:
@@ -340,7 +340,7 @@ def _content(path: str, option: str) -> bytes:
             return file.read(MAX_FILE_BYTES)
     except OSError as exc:
         reason = reason_of(exc)
-        raise ConfigError(f"cannot read --{option} {quote(path, 4096)}: {reason}") from None
+        raise ConfigError(f"cannot read --{option} {quote_path(path)}: {reason}") from None
 
 
 def _expiry_s(certificate: bytes, key: bytes) -> float:

@@ -30,7 +30,7 @@ from pycrictl.cluster.agent.objects import (
 )
 from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential
-from pycrictl.kube.events import EVENT_TIMEOUT_S, EventRecorder, PodPullState
+from pycrictl.kube.events import EVENT_TIMEOUT_S, IDLE_S, EventRecorder, PodPullState
 from pycrictl.kube.events import POLL_S as EVENTS_POLL_S
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.sources.endings import Pace
@@ -51,9 +51,6 @@ ENDED_S: Final = 30.0
 """How long a node reports a pull that has ended."""
 
 MAX_ENDED: Final = 500
-
-IDLE_S: Final = 60.0
-"""The pause before the next Events if no pod waits, or if the runtime does not answer."""
 
 _BEGINNINGS: Final = (PullPhase.QUEUED, PullPhase.PULLING, PullPhase.EXTRACTING)
 """The phases that start an Event; failures and back-offs are in the kubelet's own Events."""

@@ -35,7 +35,7 @@ from pycrictl.base.units import TEXT_LIMIT, escape
 from pycrictl.cluster.agent.api.names import PORT, SERVICE, Document
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient, abandon, read_body
 
-AT_ONCE: Final = 32
+NODES_AT_ONCE: Final = 32
 ADDRESSES_S: Final = 60.0
 MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
 MAX_VALUES: Final = 300_000
@@ -74,7 +74,7 @@ class Peers:
         self._looked_at = -ADDRESSES_S
         self._is_stale = False
         self._lock = asyncio.Lock()
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(NODES_AT_ONCE)
         self._session: aiohttp.ClientSession | None = None
 
     def trust(self, ca: str) -> None:
@@ -209,7 +209,9 @@ class Peers:
     def _connections(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=2 * AT_ONCE + 1000, keepalive_timeout=30),
+                connector=aiohttp.TCPConnector(
+                    limit=2 * NODES_AT_ONCE + 1000, keepalive_timeout=30
+                ),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.timeout_s),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=("Accept-Encoding",),

@@ -13,7 +13,6 @@ from urllib.parse import urlencode
 
 from pycrictl.base.errors import (
     ConnectError,
-    Interrupted,
     RemoteProtocolError,
     RuntimeFault,
     StreamError,
@@ -28,7 +27,7 @@ from pycrictl.cluster.kubectl.pod_selection import Asked, PodSelection, find
 from pycrictl.cluster.kubectl.program import Kubectl, KubectlProxy, fetch, read
 from pycrictl.kube.apiclient import Expired, events_of
 from pycrictl.pulls.messages import pull_in_status
-from pycrictl.pulls.sources.endings import SETTLE_S, Endings, Pace, Sink, conclude
+from pycrictl.pulls.sources.endings import SETTLE_S, Endings, Pace, Sink, conclude, stopped
 from pycrictl.pulls.sources.stream_watch import watch_pulls
 from pycrictl.pulls.state import Phase, PullState
 from pycrictl.pulls.tracker import Tracker
@@ -59,7 +58,7 @@ def watch(kubectl: Kubectl, asked: Asked, sink: Sink, pace: Pace) -> bool:
             lists = _Lists(kubectl, proxy, endings.tracker, selection, asked, pace.follow)
             outcome = watch_pulls(lists.follow, endings, pace=pace)
     except KeyboardInterrupt:
-        raise Interrupted("stopped watching; the pulls go on") from None
+        raise stopped() from None
     conclude(outcome, str(selection.single or ""), sink)
     return outcome is not None
 

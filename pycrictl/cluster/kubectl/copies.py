@@ -76,7 +76,7 @@ from pycrictl.streams.target import Target
 TIMEOUT_S: Final = 60.0
 """The API server has the same time limit for a request."""
 
-IDLE_S: Final = 30.0
+SILENT_S: Final = 30.0
 """How long a connection may be silent during a transfer before it counts as broken."""
 
 GIVE_UP_S: Final = 15 * 60.0
@@ -101,7 +101,7 @@ class CopyApi:
     target: Callable[[str], Target]
     namespace: str
     pod: str
-    idle_s: float = IDLE_S
+    idle_s: float = SILENT_S
 
     @property
     def _path(self) -> str:

@@ -21,8 +21,9 @@ from pycrictl.cluster.kubectl import api_errors
 from pycrictl.cluster.kubectl.cluster_state import PARSERS, WORKLOADS, ClusterState, key_of
 from pycrictl.cluster.kubectl.pod_selection import Asked, resolve, selector_of
 from pycrictl.cluster.kubectl.program import READ_ONLY, Kubectl, KubectlProxy, fetch, read
+from pycrictl.diagnosis.facts import LOG_LINE_CHARS, LOG_LINES
 from pycrictl.diagnosis.findings import Missing
-from pycrictl.diagnosis.pod import LOG_LINE_CHARS, LOG_LINES, Overview
+from pycrictl.diagnosis.pod import Overview
 from pycrictl.kube.apiclient import Expired, events_of
 from pycrictl.kube.pods import Pod, controller_of
 from pycrictl.streams.loop import new_loop

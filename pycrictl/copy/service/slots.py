@@ -22,7 +22,7 @@ from pycrictl.copy.archive.archives import open_unnamed
 MAX_COPIES: Final = 64
 """Copies of all pods together. Each may have two threads and a few buffers of 1 MiB."""
 
-IDLE_S: Final = 60.0
+CLIENT_IDLE_S: Final = 60.0
 """How long a read from or a write to a client may wait, in the proxy and in the agent."""
 
 SLOWEST_BYTES_PER_S: Final = 64 * 1024
@@ -43,7 +43,7 @@ class Slot:
 
 def time_limit_s(size_bytes: int) -> float:
     """Return how long a copy of that size may take over one connection."""
-    return IDLE_S + size_bytes / SLOWEST_BYTES_PER_S
+    return CLIENT_IDLE_S + size_bytes / SLOWEST_BYTES_PER_S
 
 
 class Slots:

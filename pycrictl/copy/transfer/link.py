@@ -39,7 +39,6 @@ _FIRST_BYTES: Final = 64 * 1024
 """The receive buffer of a connection before the first large message."""
 
 _SMALL_BYTES: Final = 1024
-_GOODBYE_S: Final = 1.0
 
 
 class SocketLink:
@@ -150,14 +149,14 @@ class SocketLink:
         self._flush()
 
     def close(self) -> None:
-        """Close cleanly, if the peer allows that within ``_GOODBYE_S``.
+        """Close cleanly, if the peer allows that within ``limits.GOODBYE_S``.
 
         Data that it still sends must be read: otherwise the system would reset the connection, and
         the peer might lose data that it has not read yet.
         """
         try:
-            self._sock.settimeout(_GOODBYE_S)
-            self.deadline = time.monotonic() + _GOODBYE_S
+            self._sock.settimeout(limits.GOODBYE_S)
+            self.deadline = time.monotonic() + limits.GOODBYE_S
             self._core.close()
             self._flush()
             while not self._core.is_over:

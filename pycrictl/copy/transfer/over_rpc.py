@@ -58,7 +58,7 @@ log = logging.getLogger("pycrictl.copy")
 MEASURE_S: Final = 600.0
 """The minimum timeout for a server to measure a copy out of a container."""
 
-IDLE_S: Final = 60.0
+SERVER_IDLE_S: Final = 60.0
 """The timeout of each read from and write to a server."""
 
 OUTCOME_S: Final = 300.0
@@ -79,7 +79,7 @@ class OverRpc:
     client: CriClient
     container_id: str
     tls: TlsFiles | None = None
-    idle_s: float = IDLE_S
+    idle_s: float = SERVER_IDLE_S
     outcome_s: float = OUTCOME_S
     name = "rpc"
 

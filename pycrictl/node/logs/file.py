@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from pycrictl.base.errors import PycrictlError, reason_of
-from pycrictl.base.units import quote
+from pycrictl.base.units import quote_path
 from pycrictl.node.logs.logline import MAX_LINE_BYTES, time_ns_of
 
 _HEAD_BYTES: Final = 256
@@ -170,7 +170,7 @@ def _opened(path: str) -> io.FileIO:
         raise _failure(path, exc) from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise PycrictlError(f"the log {quote(path, 4096)} is not a regular file")
+        raise PycrictlError(f"the log {quote_path(path)} is not a regular file")
     return io.FileIO(fd)
 
 
@@ -208,13 +208,13 @@ def _unpacked(path: str, warn: Callable[[str], None]) -> io.RawIOBase:
     try:
         file = tempfile.TemporaryFile(buffering=0)
     except OSError as exc:
-        shown, reason = quote(path, 4096), reason_of(exc)
+        shown, reason = quote_path(path), reason_of(exc)
         raise PycrictlError(f"the rotated log {shown} cannot be unpacked: {reason}") from None
     try:
         with gzip.open(path) as compressed:
             shutil.copyfileobj(compressed, file)
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        warn(f"the rotated log {quote(path, 4096)} is damaged")
+        warn(f"the rotated log {quote_path(path)} is damaged")
     except OSError as exc:
         warn(_failure(path, exc).message)
     file.seek(0)
@@ -240,7 +240,7 @@ def start_of_line(number: int, block: bytes, starts: re.Pattern[bytes]) -> int:
 
 
 def _failure(path: str, exc: Exception) -> PycrictlError:
-    name = quote(path, 4096)
+    name = quote_path(path)
     match exc:
         case FileNotFoundError() | NotADirectoryError():
             return PycrictlError(

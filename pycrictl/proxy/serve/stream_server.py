@@ -58,8 +58,6 @@ TOKEN_BYTES: Final = 24
 LIFETIME_S: Final = 60.0
 MAX_OUTSTANDING: Final = 1_000
 
-_GOODBYE_S: Final = 1.0
-
 ServeCopy: TypeAlias = Callable[[socket.socket, bytes], Coroutine[Any, Any, None]]
 """Serves a copy on a connection, after it has sent the end of the handshake."""
 
@@ -184,7 +182,7 @@ class StreamServer(HttpServer):
             if not sender.cancelled():
                 end = sender.result() if sender.done() else "gone"
             if end == "done" and form.is_answered:
-                await asyncio.wait({listener}, timeout=_GOODBYE_S)
+                await asyncio.wait({listener}, timeout=limits.GOODBYE_S)
         finally:
             if end == "stopped":
                 with contextlib.suppress(OSError):

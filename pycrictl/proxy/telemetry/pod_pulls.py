@@ -11,7 +11,7 @@ from typing import Final
 from pycrictl.base.servicelog import Log
 from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import find_credential
-from pycrictl.kube.events import EVENT_TIMEOUT_S, EventRecorder, PodPullState
+from pycrictl.kube.events import EVENT_TIMEOUT_S, IDLE_S, EventRecorder, PodPullState
 from pycrictl.node.kubelet import Kubelet
 from pycrictl.proxy.events import Event, PullQueued, PullStarted
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
@@ -22,7 +22,6 @@ from pycrictl.proxy.settings import OWN_KUBECONFIG
 from pycrictl.pulls.state import Phase, PullState
 from pycrictl.pulls.words import event_text
 
-_IDLE_S: Final = 60.0
 _PHASES: Final = {
     CallState.WAITING: Phase.WAITING,
     CallState.DONE: Phase.DONE,
@@ -44,7 +43,7 @@ def recorder(
         return pending
 
     api = ApiClient(partial(find_credential, kubelet=kubelet), timeout_s=EVENT_TIMEOUT_S)
-    return EventRecorder(api, states, lambda: notifier.wait(_IDLE_S), log)
+    return EventRecorder(api, states, lambda: notifier.wait(IDLE_S), log)
 
 
 @dataclass

@@ -27,7 +27,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.base import noderoot
 from pycrictl.base.errors import ConfigError, reason_of
 from pycrictl.base.foreign import mapping, mappings, parse, parsed, text, texts
-from pycrictl.base.units import escape, quote
+from pycrictl.base.units import escape, quote, quote_path
 from pycrictl.node.kubelet import find_kubelet, read_document
 from pycrictl.pulls.reference import DEFAULT_HOST, Reference
 
@@ -125,7 +125,7 @@ def credentials_in(path: str, name: str, reference: Reference) -> Credentials | 
     try:
         document = mapping(parse(noderoot.read_named(path)))
     except (OSError, ValueError) as exc:
-        raise ConfigError(f"cannot read {quote(name, 4096)}: {reason_of(exc)}") from None
+        raise ConfigError(f"cannot read {quote_path(name)}: {reason_of(exc)}") from None
     credentials, helpers = None, mapping(document.get("credHelpers"))
     key = fitting(helpers, reference)
     if helper := text(helpers.get(key)) or text(document.get("credsStore")):
@@ -185,7 +185,7 @@ def _of_kubelet(reference: Reference) -> Iterator[Credentials | None]:
         files = sorted(Path(config).iterdir()) if os.path.isdir(config) else [config]
         documents = [read_document(str(file)) for file in files]
     except OSError as exc:
-        raise ConfigError(f"cannot read {quote(config, 4096)}: {reason_of(exc)}") from None
+        raise ConfigError(f"cannot read {quote_path(config)}: {reason_of(exc)}") from None
     for document in documents:
         for provider in mappings(document.get("providers")):
             # Those that need the token of a service account are left out.

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from pycrictl.base.errors import PullFailed
+from pycrictl.base.errors import Interrupted, PullFailed
 from pycrictl.pulls.state import PullState, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.runtime.cri.calls.redact import quote_reference
@@ -135,6 +135,11 @@ Outcome = Mapping[str, str] | None
 
 def failures_in(view: View) -> dict[str, str]:
     return {name: pull.error for name, pull in view.pulls.items() if pull.has_failed}
+
+
+def stopped() -> Interrupted:
+    """Return the error for Ctrl-C during a watch."""
+    return Interrupted("stopped watching; the pulls go on")
 
 
 def conclude(outcome: Outcome, pod: str, sink: Sink) -> None:

@@ -35,7 +35,6 @@ from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import (
     ConnectError,
     DeadlineExceeded,
-    Interrupted,
     Invalid,
     NotFound,
     PycrictlError,
@@ -59,6 +58,7 @@ from pycrictl.pulls.sources.endings import (
     Sink,
     conclude,
     failures_in,
+    stopped,
 )
 from pycrictl.pulls.sources.failures import Causes, cause
 from pycrictl.pulls.sources.pull_names import ImageOwners
@@ -120,7 +120,7 @@ class NodeWatch:
         try:
             outcome = self._run()
         except KeyboardInterrupt:
-            raise Interrupted("stopped watching; the pulls go on") from None
+            raise stopped() from None
         conclude(outcome, self.pod, self.sink)
 
     def _run(self) -> Outcome:

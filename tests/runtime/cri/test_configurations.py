@@ -7,7 +7,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import UsageError
-from pycrictl.base.noderoot import FILE_LIMIT_BYTES
+from pycrictl.base.limits import FILE_BYTES
 from pycrictl.runtime.cri import configurations
 
 POD = "metadata: {name: web, namespace: default}\n"
@@ -127,7 +127,7 @@ def test_container_needs_an_image(file: Path) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     large = tmp_path / "large"
-    large.write_bytes(b"#" * (FILE_LIMIT_BYTES + 1))
+    large.write_bytes(b"#" * (FILE_BYTES + 1))
     binary = tmp_path / "binary"
     binary.write_bytes(b"a: b\n\xff")
     for path, reason in [

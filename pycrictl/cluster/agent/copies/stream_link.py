@@ -14,16 +14,15 @@ from typing import Any, Final, TypeVar
 import aiohttp
 from aiohttp import WSMsgType, web
 
+from pycrictl.base import limits
 from pycrictl.base.errors import StreamError
 from pycrictl.cluster.agent.copies.documents import Refused
-from pycrictl.copy.service.slots import IDLE_S
+from pycrictl.copy.service.slots import CLIENT_IDLE_S
 from pycrictl.copy.transfer.messages import MAX_PIECE_MESSAGE_BYTES, PIECES_PROTOCOL
 from pycrictl.streams.wire.websocket import ChannelMessage
 
 MESSAGE_BYTES: Final = MAX_PIECE_MESSAGE_BYTES + 1
 """aiohttp refuses messages of this size and larger ones."""
-
-_GOODBYE_S: Final = 1.0
 
 T = TypeVar("T")
 
@@ -36,7 +35,7 @@ async def accept(request: web.BaseRequest) -> web.WebSocketResponse:
         protocols=(PIECES_PROTOCOL,),
         compress=False,
         max_msg_size=MESSAGE_BYTES,
-        timeout=_GOODBYE_S,
+        timeout=limits.GOODBYE_S,
     )
     if socket.can_prepare(request).protocol != PIECES_PROTOCOL:
         raise Refused(400, f"the bytes of a copy go over a WebSocket with {PIECES_PROTOCOL}")
@@ -94,7 +93,7 @@ class StreamLink:
 
     def _result(self, future: Future[T]) -> T:
         try:
-            return future.result(IDLE_S)
+            return future.result(CLIENT_IDLE_S)
         except (OSError, RuntimeError, aiohttp.ClientError) as exc:  # silence is an OSError
             future.cancel()
             raise StreamError(f"the connection to the client broke: {exc!r}") from exc

@@ -234,7 +234,7 @@ class CriClient:
         self.close()
 
 
-AT_ONCE: Final = 8
+CALLS_AT_ONCE: Final = 8
 """Enough calls to keep a runtime busy, and few enough not to block other clients."""
 
 
@@ -243,7 +243,7 @@ def for_each(
     act: Callable[[CriClient, T], R],
     targets: Iterable[T],
     *,
-    at_once: int = AT_ONCE,
+    at_once: int = CALLS_AT_ONCE,
 ) -> Generator[R, None, None]:
     """Yield the result of an action on each target, in the order of the targets.
 
@@ -276,7 +276,7 @@ def call_each(
 
     def call(client: CriClient, numbered: tuple[int, tuple[str, Message]]) -> Any:
         number, (action, request) = numbered
-        timeout_s = client.timeout_s * min(number, AT_ONCE)
+        timeout_s = client.timeout_s * min(number, CALLS_AT_ONCE)
         try:
             return client.call(name, request, timeout_s=timeout_s, action=action)
         except PycrictlError as error:

@@ -16,7 +16,13 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base import errors
-from pycrictl.runtime.cri.calls.client import AT_ONCE, CriClient, call_each, deadline_s, for_each
+from pycrictl.runtime.cri.calls.client import (
+    CALLS_AT_ONCE,
+    CriClient,
+    call_each,
+    deadline_s,
+    for_each,
+)
 from tests.fakecri import FakeServer, Maker, Status, hang, hostile, serve
 from tests.waiting import wait_until
 
@@ -270,11 +276,11 @@ def test_no_more_than_some_at_once(fake: FakeServer) -> None:
     with CriClient(fake.path, timeout_s=60) as client:
         numbers = for_each(client, act, range(1000))
         assert next(numbers) == 0
-        wait_until(lambda: len(begun) > AT_ONCE)
+        wait_until(lambda: len(begun) > CALLS_AT_ONCE)
         numbers.close()
         gate.set()
         time.sleep(0.05)
-    assert sorted(begun) == list(range(AT_ONCE + 1))
+    assert sorted(begun) == list(range(CALLS_AT_ONCE + 1))
 
 
 def test_ctrl_c_ends_all(fake: FakeServer) -> None:
@@ -286,7 +292,7 @@ def test_ctrl_c_ends_all(fake: FakeServer) -> None:
         return status
 
     def interrupt() -> None:
-        wait_until(lambda: len(fake.calls) == AT_ONCE)
+        wait_until(lambda: len(fake.calls) == CALLS_AT_ONCE)
         os.kill(os.getpid(), signal.SIGINT)
 
     fake.prepare("ContainerStatus", slow, repeat=True)
@@ -298,18 +304,18 @@ def test_ctrl_c_ends_all(fake: FakeServer) -> None:
             next(answers)
         assert all(gone.acquire(timeout=60) for _ in fake.calls)  # the runtime noticed
         client.call("Version", cri_pb2.VersionRequest())
-    assert fake.methods() == ["ContainerStatus"] * AT_ONCE + ["Version"]
+    assert fake.methods() == ["ContainerStatus"] * CALLS_AT_ONCE + ["Version"]
 
 
 def test_each_has_the_time_of_those_before_it(fake: FakeServer) -> None:
     """A runtime that handles calls serially has as much time as if they came one by one."""
     fake.prepare("ContainerStatus", echo, repeat=True)
     with CriClient(fake.path, timeout_s=10) as client:
-        list(call_each(client, "ContainerStatus", requests(AT_ONCE + 4)))
+        list(call_each(client, "ContainerStatus", requests(CALLS_AT_ONCE + 4)))
     allowed = sorted(
         (int(call.request.container_id), round(call.deadline_s or 0, -1)) for call in fake.calls
     )
     assert [deadline_s for _, deadline_s in allowed] == [
-        *(10 * (number + 1) for number in range(AT_ONCE)),
-        *([10 * AT_ONCE] * 4),
+        *(10 * (number + 1) for number in range(CALLS_AT_ONCE)),
+        *([10 * CALLS_AT_ONCE] * 4),
     ]
