@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes a CA and a certificate for the agents beside this script: ca.crt, tls.crt, tls.key. The CA's
-# key is thrown away, so for new certificates there is a new CA: run it again and apply.
+# Creates a CA and a certificate for the agents in this script's folder: ca.crt, tls.crt, tls.key. The
+# CA's key is discarded, so new certificates need a new CA: run the script again, then kubectl apply.
 set -eu
 cd "$(dirname "$0")"
 umask 077
