@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-COMPLETION: Final = "completion scripts complete options, values, IDs and names"
-PROFILES: Final = "profiles are not written"
-RETRIES: Final = "config adds and lists no max-retries that the file has not"
-SANDBOX_IMAGE: Final = "--prune keeps the image that pod sandboxes are made of"
+COMPLETION: Final = "Completion scripts complete options, values, IDs and names."
+PROFILES: Final = "Profiles are not written."
+RETRIES: Final = "`config` neither adds nor lists `max-retries` if the file lacks it."
+SANDBOX_IMAGE: Final = "`--prune` keeps the image that pod sandboxes are made of."
 
 DEVIATIONS: Final[dict[str, str]] = {
     "completion-bash": COMPLETION,
@@ -21,16 +21,16 @@ DEVIATIONS: Final[dict[str, str]] = {
     "config-missing-file-get-creates": RETRIES,
     "config-set-keeps-comments": RETRIES,
     "config-set-legacy": RETRIES,
-    "f-inspect-yaml": "integers above 2**53 stay exact",
-    "images-repo-only": "the name selects here, also where the runtime ignores it",
-    "m-attach-detach": "detaching is not reported as a failure",
+    "f-inspect-yaml": "Integers above 2^53 stay exact.",
+    "images-repo-only": "`images` selects by name, even if the runtime ignores the name.",
+    "m-attach-detach": "Detaching is not reported as a failure.",
     "m-images-after-prune": SANDBOX_IMAGE,
-    "m-portforward-refused": "a refused connection is reported, and forwarding goes on",
-    "m-portforward-websocket": "WebSocket works with released runtimes",
+    "m-portforward-refused": "A refused connection is reported, and forwarding continues.",
+    "m-portforward-websocket": "`--transport websocket` works with released runtimes.",
     "m-rmi-prune": SANDBOX_IMAGE,
     "profile-cpu": PROFILES,
     "profile-mem": PROFILES,
-    "x-debug-tty": "lines of --debug have words of their own, and no colors",
+    "x-debug-tty": "Lines of `--debug` are worded differently, and have no colors.",
 }
 
 
