@@ -1,6 +1,6 @@
 #!/bin/bash
-# install.sh [PAIR...]: installs what building and trying the packages takes and this machine lacks;
-# pairs of a program and its package, in addition.
+# install.sh [PROGRAM:PACKAGE...]: installs the missing programs that building and testing the packages
+# needs, and those of the arguments.
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 

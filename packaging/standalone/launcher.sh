@@ -1,5 +1,5 @@
 #!/bin/sh
-# launcher.sh TRIPLET: run in the root: links the two programs to the interpreter.
+# launcher.sh TRIPLET, run in the build root: links the two programs with the interpreter.
 set -eu
 target=$1
 cd /src/python # module libraries are named relative to it
@@ -7,7 +7,7 @@ cd /src/python # module libraries are named relative to it
 libraries=$(echo 'libraries: ; @echo $(MODLIBS) $(LIBS) $(SYSLIBS)' |
   make -s -f Makefile -f - libraries)
 link() {
-  # Modules from wheels find the interpreter's functions in the program; nothing else shall be seen.
+  # Modules from wheels find the interpreter's functions in the program; other symbols are hidden.
   # shellcheck disable=SC2086
   "$target-gcc" -O2 -Wall -Wextra -Werror -I/python/include/python3.13 "$@" /src/launcher.c \
     -rdynamic -Wl,--gc-sections -Wl,--exclude-libs,libssl.a:libcrypto.a:libz.a:libffi.a:liblzma.a \
@@ -16,7 +16,7 @@ link() {
 link -o /programs/folder
 link -DSINGLE -o /programs/single
 "$target-strip" --strip-all /programs/folder /programs/single
-# What wheels need beside the C library.
+# Libraries that wheels need besides the C library.
 mkdir /programs/lib
 for library in libstdc++.so.6 libgcc_s.so.1; do
   cp -L "$("$target-gcc" -print-file-name=$library)" /programs/lib
