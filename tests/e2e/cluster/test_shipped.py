@@ -19,7 +19,7 @@ from tests.e2e.node.images import Image
 from tests.e2e.node.lab import MIB
 from tests.e2e.node.programs import Session
 from tests.support.cluster_agents import applied_from, plugin_beside
-from tests.support.cluster_copies import OVERLAY, Agent
+from tests.support.cluster_copies import Agent
 from tests.support.cluster_pulls import pull_slowly
 from tests.waiting import wait_until
 
@@ -42,7 +42,7 @@ def node(request: pytest.FixtureRequest, shared_cluster: Cluster) -> Iterator[No
     is_proxied = request.param == "proxy"
     with (
         node_of(shared_cluster, is_proxied=is_proxied) as node,
-        applied_from(shared_cluster, OVERLAY, agent.make),
+        applied_from(shared_cluster, "with-ca", agent.make),
     ):
         yield node
 
