@@ -119,8 +119,15 @@ class Machine:
             ended(process)
 
 
-def on_terminal(start: Callable[..., subprocess.Popen[str]], typed: str = "") -> tuple[int, str]:
-    """Run a program on a terminal to its end; return its exit status and output."""
+def on_terminal(
+    start: Callable[..., subprocess.Popen[str]],
+    typed: str = "",
+    saw: Callable[[bytes], object] = lambda shown: None,
+) -> tuple[int, str]:
+    """Run a program on a terminal to its end; return its exit status and output.
+
+    ``saw`` is called with the output so far whenever there is more of it.
+    """
     ours, theirs = pty.openpty()
     process = start(stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
@@ -129,6 +136,7 @@ def on_terminal(start: Callable[..., subprocess.Popen[str]], typed: str = "") ->
     with os.fdopen(ours, "rb", buffering=0) as terminal, suppress(OSError):  # its end
         while piece := terminal.read(65536):
             shown += piece
+            saw(shown)
     ended(process)
     return process.returncode, shown.decode()
 

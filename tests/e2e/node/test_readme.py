@@ -224,12 +224,17 @@ def test_the_first_commands_print_what_is_shown() -> None:
     shown = dict(examples(FIRST))
     with Stage() as stage:
         stage.keep(API)
-        stage.lab.registry.limit(8 * MIB)
+        stage.lab.registry.limit(MIB)
         stage.keep(WEB)
         wait_until(stage.lab.node.store.ingests)
         stage.keep(BATCH)
+
+        def go_on(shown: bytes) -> None:
+            if b"downloading" in shown:
+                stage.lab.registry.limit(8 * MIB)
+
         printed = {
-            line: on_terminal(partial(stage.start, "bash", "-c", line))[1]
+            line: on_terminal(partial(stage.start, "bash", "-c", line), saw=go_on)[1]
             for line in shown
             if "kubectl" not in line
         }
