@@ -7,8 +7,8 @@ have hosts line by line, with comments after ``#``.
 One control connection per host is kept for a minute. When it is new, the host is asked once for its
 program (``reach``): that of the same version on PATH, else a copy in the user's cache folder, whose
 owner, mode and digest are checked, else one that is sent now. A standalone program sends itself.
-Otherwise, and for another machine, it is a file of a release: the single-file program, or the
-archive of the folder.
+In all other cases, also for another machine type, a file of a release is sent: the single-file
+program, or the archive of the folder.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from pycrictl.show.records import End, Event, Events, received
 _RELEASES: Final = "https://github.com/pycrictl/pycrictl/releases"
 _OPTIONS: Final = (
     "-a -x -oControlMaster=auto -oControlPersist=60 -oClearAllForwardings=yes -oRemoteCommand=none"
-    # The host ends a command if it hears nothing for some seconds; this end is patient, as a slow
-    # network must not end a command.
+    # The host ends a command if it receives nothing for some seconds; the client waits longer, as
+    # a slow network must not end a command.
     " -oServerAliveInterval=1 -oServerAliveCountMax=15"
 ).split()
 _FILE: Final = re.compile(r"-linux-(\w+?)\.(?:bin|tar\.xz)$")
@@ -54,7 +54,7 @@ _SCRIPT: Final = Path(__file__).with_name("first_contact.sh")
 MAX_HOSTS: Final = 1000
 _WORD: Final = re.compile(r"[^,\s]+")
 _RANGE: Final = re.compile(r"\[(\d{1,9})-(\d{1,9})\]", re.ASCII)
-_HOST: Final = re.compile(  # a name that ssh could take for an option is none
+_HOST: Final = re.compile(  # without names that ssh could take for options
     r"(?:(?P<user>[\w.@+-]+)@)?(?P<name>[A-Za-z0-9_][\w.-]*|\[[0-9A-Fa-f:.%\w]+\])"
     r"(?::(?P<port>\d{1,5}))?",
     re.ASCII,
@@ -64,7 +64,7 @@ _HOST: Final = re.compile(  # a name that ssh could take for an option is none
 def hosts_of(words: Iterable[str], environ: Mapping[str, str]) -> list[str]:
     """Return the hosts that the values of ``--host`` name, each once, in their order.
 
-    Tables and messages name them so: as they were typed, without ``ssh://``.
+    Tables and messages name them as they were typed, without ``ssh://``.
     """
     home = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~") / ".config"
     groups = Path(home).expanduser() / "pycrictl/hosts"
@@ -72,7 +72,7 @@ def hosts_of(words: Iterable[str], environ: Mapping[str, str]) -> list[str]:
     for word in _WORD.findall(" ".join(words)):
         names = _WORD.findall(_content(word[1:], groups)) if word.startswith("@") else [word]
         for host in (host for name in names for host in _range(name)):
-            ssh_words(host)  # its error is that of all hosts
+            ssh_words(host)  # one invalid host is an error before any is used
             hosts[host] = None
             if len(hosts) > MAX_HOSTS:
                 raise UsageError(f"more than {MAX_HOSTS} hosts are named")
@@ -82,7 +82,7 @@ def hosts_of(words: Iterable[str], environ: Mapping[str, str]) -> list[str]:
 
 
 def ssh_words(host: str) -> list[str]:
-    """Return the words by which ssh takes a host, with ``--`` before the last; or UsageError."""
+    """Return ssh's arguments for a host, with ``--`` before its name; UsageError if invalid."""
     match = _HOST.fullmatch(host)
     if match is None or int(match["port"] or 1) not in range(1, 65536):
         raise UsageError(f"{quote(host)} is not a host", hint="write [USER@]HOST[:PORT]")
@@ -102,7 +102,7 @@ def _content(name: str, groups: Path) -> str:
 
 
 def _range(word: str) -> Iterator[str]:
-    """Yield the hosts of ``node[01-20]``, with as many digits as typed; another word is one."""
+    """Yield the hosts of ``node[01-20]``, with as many digits as typed, or a single host."""
     if (match := _RANGE.search(word)) is None:
         yield word.removeprefix("ssh://").rstrip("/")
         return
@@ -119,8 +119,8 @@ class Program:
     """A program that can be sent.
 
     Attributes:
-        source: the single-file program, the archive of a folder, or that folder.
-        machine: what it runs on, as ``uname -m`` prints it.
+        source: the single-file program, the folder of the program, or the archive of that.
+        machine: the machine type that it runs on, as ``uname -m`` prints it.
     """
 
     source: Path
@@ -130,8 +130,8 @@ class Program:
     def name(self) -> str:
         """The name of its folder in a host's cache, with a digest that a host can compute.
 
-        It is the SHA-256 of what ``sha256sum`` prints for its files in the order of their names,
-        and the same for a folder and its archive.
+        The digest is the SHA-256 of what ``sha256sum`` prints for the files in the order of their
+        names, and the same for a folder and its archive.
         """
         sums = {f"./{name}": hashlib.sha256(content).hexdigest() for name, content in self._files()}
         lines = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
@@ -139,7 +139,7 @@ class Program:
 
     @cached_property
     def packed(self) -> IO[bytes]:
-        """What is sent: a tar archive by gzip."""
+        """What is sent: a tar archive, compressed by gzip."""
         import tarfile
 
         file = TemporaryFile()
@@ -177,10 +177,10 @@ class Ssh:
     """The system's ssh, with a private folder for control connections.
 
     Attributes:
-        program: a file to send in place of the program that is known for a machine.
+        program: the file to send, as ``--program`` names it; if empty, a known one is chosen.
         keeps: whether the program stays in the host's cache.
         asks: whether ssh may ask questions on the terminal, as it does for a single host.
-        note: told what takes time.
+        note: called with a text before something that takes time.
     """
 
     environ: Mapping[str, str]
@@ -208,7 +208,7 @@ class Ssh:
 
     @cached_property
     def _programs(self) -> dict[str, Program]:
-        """What can be sent to machines, as ``uname -m`` prints them."""
+        """The programs that can be sent, by machine type, as ``uname -m`` prints it."""
         downloads = sorted(self._downloads.glob(f"pycrictl-{__version__}-linux-*"))
         files = [Path(self.program)] if self.program else downloads
         matches = [(_FILE.search(file.name), file) for file in files]
@@ -223,7 +223,7 @@ class Ssh:
         return programs
 
     def reach(self, host: str) -> session.Fields:
-        """Return how commands are run there; sends the program if the host needs it."""
+        """Return how commands are run on a host; send the program if the host needs it."""
         socket = session.control_socket(self.environ, host)
         way = (self.keeps and session.known_way(socket)) or self._new_way(host, socket)
         return {**way, "sudo": [""]} if self.sudo else way
@@ -236,7 +236,7 @@ class Ssh:
         if not program or not self.keeps:
             program = f"{self._send(host, machine)}/pycrictl"
         if not re.fullmatch(r"/[\w./+@=,-]+", program, re.ASCII):
-            raise HostError(f"the program there has an unusable name: {escape(program)}")
+            raise HostError(f"its program's path has unsupported characters: {escape(program)}")
         way = {"socket": [socket], "ssh": self._ssh(host), "host": ssh_words(host)}
         if not self.keeps:
             scratch = str(Path(program).parent.parent.parent)
@@ -248,7 +248,7 @@ class Ssh:
         return way
 
     def put(self, host: str, content: bytes) -> str:
-        """Write ``sent`` into a private temporary folder there; return that."""
+        """Write the file ``sent`` into a private temporary folder there; return the folder."""
         with TemporaryFile() as file:
             file.write(content)
             file.seek(0)
@@ -283,18 +283,18 @@ class Ssh:
         """Send the program; return its folder."""
         program = self._programs.get(machine)
         if program is None:
-            text = f"it has no pycrictl {__version__}, and there is none to send"
+            text = f"it has no pycrictl {__version__}, and none for {escape(machine)} can be sent"
             file = f"pycrictl-{__version__}-linux-{escape(machine)}.bin of {_RELEASES}"
             hint = f"put {file} into {self._downloads}, or name it with --program"
             if machine.endswith("-musl"):
-                hint = "it has musl, for which there is no such file: install it there with pipx"
+                hint = "no file of a release runs with musl: install pycrictl there with pipx"
             raise HostError(text, hint=hint)
         with self._lock:
             packed = program.packed
         self.note(f"sending the program to {host} ({packed.tell() >> 20} MiB)")
         keeps = "1" * self.keeps
         try:
-            # Each host reads at a place of its own.
+            # Opened again, so that each host reads from the start.
             with Path(f"/proc/self/fd/{packed.fileno()}").open("rb") as sent:
                 return self._answer(host, "send", sent, name=program.name, keeps=keeps)
         except HostError as exc:
@@ -312,13 +312,13 @@ class Ssh:
     ) -> Events:
         """Run a command on several hosts, each in a thread, until all have ended.
 
-        The caller's thread shows everything: signals interrupt it, even if an output is not read.
+        The caller's thread writes all output, so that signals interrupt even a blocked write.
 
         Args:
-            start: what each host is told to run, with its secret word for records.
-            most: how many run at the same time.
+            start: returns the start message for a host, with the secret word for records.
+            most: how many hosts run the command at the same time.
             stdin: a file that every host reads.
-            retry_s: begin again so long after an end, forever.
+            retry_s: seconds after which an ended command is started again; None for never.
         """
         # Bounded, so that no host is read faster than it is shown.
         arrived: queue.Queue[tuple[str, Event]] = queue.Queue(64)
@@ -328,7 +328,7 @@ class Ssh:
                 end = End(1, "internal error")
                 try:
                     way, told = self.reach(host), start(host)
-                    with Path(stdin).open("rb") as file:  # each host reads at a place of its own
+                    with Path(stdin).open("rb") as file:  # each host reads from the start
                         process = started(way, told, file.fileno())
                     with closing(process):
                         for event in received(process.pieces(), told["records"][0].encode()):

@@ -1,8 +1,8 @@
-# What a host is asked and sent on first contact. The client sets `action` and what belongs to it, and
-# reads the words behind `pycrictl-answer`.
+# What a host runs on first contact. The client sets `action` and the variables that it needs, and
+# reads the words after `pycrictl-answer`.
 #
-# `sh` runs it, but login shells read it first, even fish and csh, in one line: no single quotes,
-# backslashes or exclamation marks; comments only here; a semicolon after every command.
+# `sh` runs this, but a login shell, even fish or csh, reads it first, as one line: no single
+# quotes, backslashes or exclamation marks; comments only here; a semicolon after every command.
 
 umask 077;
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/pycrictl";

@@ -1,9 +1,9 @@
 """The host's end of a session: starts the command, and ends it when the client is gone.
 
-It is the session's leader, and the command runs in a process group of its own in the foreground, so
-that Ctrl-Z stops it as under a shell. The client is gone if sshd has closed the streams, or if TCP
-has heard nothing of it for 4 s: the client's ssh says something every second. The command
-then gets SIGHUP and, 0.5 s later, SIGKILL.
+This process leads the session; the command runs in the foreground, in a process group of its own,
+so that Ctrl-Z stops the command as under a shell. The client is gone if sshd has closed the
+streams, or if TCP has received nothing from it for 4 s: the client's ssh sends a message every
+second. The command then gets SIGHUP and, 0.5 s later, SIGKILL.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _IGNORED = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGTTOU, signal.SIGPIPE)
-"""They end the command, which this process outlives to clean up."""
+"""Signals that may end the command, but not this process, which then cleans up."""
 
 
 def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
@@ -31,7 +31,7 @@ def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
 
     Args:
         run: runs the command line in ``sys.argv``, in a child process.
-        words: the start in hex, and SSH_CONNECTION: the client's and the host's address and port.
+        words: the start message in hex, and SSH_CONNECTION: address and port of client and host.
     """
     start, connection = unpack(bytes.fromhex(words[0])), words[1]
     has_terminal = os.isatty(0) and os.isatty(1)
@@ -67,7 +67,7 @@ def _watched(pid: int, connection: str, silence_s: float = 4.0, grace_s: float =
         signal.sigtimedwait([signal.SIGCHLD], grace_s if is_gone else 1.0)
         done, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
         if done and not os.WIFSTOPPED(status):
-            _signal(pid, signal.SIGHUP)  # to what it left behind, as when a terminal is closed
+            _signal(pid, signal.SIGHUP)  # to processes left behind, as when a terminal is closed
             return status
         if is_gone:
             _signal(pid, signal.SIGKILL)
@@ -96,7 +96,7 @@ def _let_suspend(pid: int) -> None:
 
 
 def _silence_s(connection: str) -> float:
-    """Return for how long TCP has heard nothing of the client; 0 if that is not known."""
+    """Return for how long TCP has received nothing from the client; 0 if unknown."""
     import socket
 
     from pycrictl.base.tcp_sockets import ESTABLISHED, tcp_sockets
@@ -105,7 +105,7 @@ def _silence_s(connection: str) -> float:
         _, client_port, address, port = connection.split()
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         ports = int(port), int(client_port)
-        # Of clients with the same port, the one that was heard last counts.
+        # Of several clients with the same port, the one that sent last counts.
         return min(
             min(tcp.data_idle_s, tcp.ack_idle_s)
             for tcp in tcp_sockets(family, ESTABLISHED)
@@ -141,7 +141,7 @@ def _become(start: dict[str, list[str]], run: Callable[[], NoReturn]) -> NoRetur
 
 
 def _write_files(start: dict[str, list[str]]) -> None:
-    """Write the client's files beside what they came in, and name them in the command line."""
+    """Write the client's files beside ``sent``, which holds them, and name them in the command."""
     import json
     from pathlib import Path
 

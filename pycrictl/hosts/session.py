@@ -1,6 +1,6 @@
 """The client's end of a command on a host: the system's ssh, on a terminal or with pipes.
 
-Imports nothing that costs time: ``run_kept`` comes before the program's own modules are loaded.
+It imports nothing slow: ``run_kept`` runs before the other modules are loaded.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ HOST_VARIABLE = "PYCRICTL_HOST"
 SENT_VARIABLES = frozenset(
     "TERM COLORTERM NO_COLOR COLUMNS LINES LANG LC_ALL LC_CTYPE CRICTL_PULL_TIMEOUT".split()
 )
-"""What travels of the environment: how to show results."""
+"""Variables that are sent to the host with every command: how to show results."""
 
 CREDENTIALS = ("CRICTL_AUTH", "CRICTL_CREDS")
-"""Variables that travel as files do, for commands that use them."""
+"""Variables that are sent like files, and only with commands that use them."""
 
 MARK = b"\x1b_pycrictl-host\x1b\\"
-"""Written by the host's end to its outputs first: a shell's start files may print before.
+"""The host's end writes it to its outputs first; a shell's start files may print before that.
 
 Terminals ignore what is between these control characters (APC, ST).
 """
 STOPPED = b"\x1b_pycrictl-stopped\x1b\\"
-"""The command was stopped by Ctrl-Z; the host's end continues it when it gets a byte."""
+"""Ctrl-Z has stopped the command, which continues when the host's end receives a byte."""
 
 _PIECE_BYTES = 64 * 1024
 _PLAIN = frozenset(
@@ -48,14 +48,14 @@ _PLAIN = frozenset(
 
 
 class HostError(Exception):
-    """A host, which the message does not name, cannot be used, or was lost (``is_begun``)."""
+    """A host cannot be used, or was lost (``is_begun``); the message does not name the host."""
 
     def __init__(self, message: str, *, hint: str | None = None, is_begun: bool = False) -> None:
         self.message, self.hint, self.is_begun = message, hint, is_begun
 
 
 def control_socket(environ: Mapping[str, str], host: str) -> str:
-    """Return the path of a host's control socket: 128 bits of a digest, as 107 bytes are most."""
+    """Return the path of a host's control socket: 128 bits of a digest, to stay below 108 bytes."""
     import hashlib  # takes time to load, and the host's end needs none
 
     runtime = environ.get("XDG_RUNTIME_DIR", "")
@@ -65,7 +65,7 @@ def control_socket(environ: Mapping[str, str], host: str) -> str:
 
 
 def is_private(folder: str) -> bool:
-    """Return whether it is a folder of this user alone."""
+    """Return whether a folder is this user's, and closed to all others."""
     status = os.lstat(folder)
     return status.st_uid == os.geteuid() and status.st_mode & 0o170077 == 0o040000
 
@@ -85,14 +85,14 @@ def unpack(content: bytes) -> Fields:
 
 
 def known_way(socket: str) -> Fields | None:
-    """Return how commands are run on a host, from beside its control socket; None if it is closed.
+    """Return how commands are run on a host, from beside its control socket; None if none is open.
 
-    ``ssh`` are the words of ssh with its options, ``host`` those for the host, ``program`` runs the
-    program there, by sudo if ``sudo`` is set. ``scratch`` are folders to remove afterwards.
+    ``ssh`` is the command ssh with its options, ``host`` its arguments for the host, ``program``
+    the program there, run by sudo if ``sudo`` is set. ``scratch`` are folders to remove afterwards.
     """
     try:
         with open(f"{socket}.way", "rb") as file:
-            # What is older was known of an earlier connection.
+            # An older file is from an earlier connection.
             is_kept = os.fstat(file.fileno()).st_mtime_ns >= os.lstat(socket).st_mtime_ns
             return unpack(file.read()) if is_kept and is_private(os.path.dirname(socket)) else None
     except OSError:
@@ -100,20 +100,20 @@ def known_way(socket: str) -> Fields | None:
 
 
 def start_message(host: str, argv: Sequence[str], environ: Mapping[str, str]) -> Fields:
-    """Return what the host's end is told to run.
+    """Return the start message, which tells the host's end what to run.
 
-    More fields: ``files``, the folder there with what else travels; ``terminals``, the descriptors
-    of the client's standard output and error that are; ``records``, a secret word in front of
-    records of output, unless ``plain`` is there.
+    Callers may add ``files``, the folder there with sent files; ``terminals``, which of the
+    client's outputs (1 and 2) are terminals; ``records``, the secret word in front of the records
+    that the command then writes, unless ``plain`` is there.
     """
     sent = [f"{name}={environ[name]}" for name in SENT_VARIABLES if name in environ]
     return {"argv": [*argv], "host": [host], "environ": sent}
 
 
 def run_kept(argv: Sequence[str]) -> int | None:
-    """Run a plain command on a host with a kept connection; None if there is more to do.
+    """Run a plain command on a host with a kept connection; None if that is not enough.
 
-    It is ``-H HOST COMMAND …``, or ``COMMAND …`` with the variable.
+    The command line is ``-H HOST COMMAND …``, or ``COMMAND …`` with PYCRICTL_HOST set.
     """
     host, words = os.environ.get(HOST_VARIABLE, ""), [*argv[1:]]
     if words[:1] in (["-H"], ["--host"]) and words[1:]:
@@ -145,11 +145,11 @@ def run(
     """Run a command on a host as if it ran here; return its exit status.
 
     Args:
-        stdin: a descriptor that the command reads, if it does, unless it has the terminal.
+        stdin: the descriptor of its standard input, unless it has the terminal; None for nothing.
         stdout: the descriptor that gets its standard output.
 
     Raises:
-        HostError: it has not begun, or was cut off.
+        HostError: the command has not started, or the connection was lost.
     """
     if terminals := [fd for fd in (stdout, 2) if not is_terminal and os.isatty(fd)]:
         size = os.get_terminal_size(terminals[0])
@@ -167,7 +167,7 @@ def run(
 def started(
     way: Fields, start: Fields, stdin: int | None = None, *, is_terminal: bool = False
 ) -> Process:
-    """Start a command; what it is told is an argument, in hex for shells of any kind."""
+    """Start a command; the start message is an argument, in hex for shells of any kind."""
     sudo = "" if "sudo" not in way else "sudo -- " if is_terminal else "sudo -n -- "
     told = pack({**start, "scratch": way.get("scratch", [])}).hex()
     # sudo passes on no variables.
@@ -186,10 +186,10 @@ class Process:
     Unless ``way`` is empty, ssh gets its own terminal, which is hung up even if pycrictl is killed.
 
     Args:
-        stdin: what it reads; None for nothing.
-        way: how the host is reached; if empty, it opens the connection and asks on this terminal.
-        is_terminal: whether its own terminal is also its standard input and outputs; ``stdout`` is
-            the other end of that.
+        stdin: the descriptor that it reads; None for nothing.
+        way: how the host is reached; if empty, ssh connects, and may ask on this terminal.
+        is_terminal: whether ssh's own terminal is its standard input and outputs; ``stdout`` is
+            then the other end of that terminal.
 
     Attributes:
         before: the last bytes that each output, by descriptor, sent before the mark.
@@ -224,7 +224,7 @@ class Process:
             os.close(descriptor)
 
     def resize(self) -> None:
-        """Give its terminal the size of this one."""
+        """Give ssh's terminal the size of this one."""
         import termios
 
         termios.tcsetwinsize(self._control, termios.tcgetwinsize(1))
@@ -232,20 +232,20 @@ class Process:
     def pieces(
         self, timeout_s: float | None = None, keyboard: Sequence[int] = ()
     ) -> Iterator[tuple[bool, bytes]]:
-        """Yield what both outputs have after the mark, and whether it is standard error.
+        """Yield the data of both outputs after the mark, each with whether it is standard error.
 
         Args:
-            keyboard: what is read here is written to the process's terminal, until it ends.
+            keyboard: descriptors whose data is written to ssh's terminal, until one ends.
 
         Raises:
-            TimeoutError: nothing came for so long.
+            TimeoutError: nothing has arrived for ``timeout_s``.
         """
         left = [fd for fd in (self.stdout, self._stderr) if fd >= 0]
         while left:
             if not (ready := select.select([*left, *keyboard], [], [], timeout_s)[0]):
                 if self.stdout in left:
                     raise TimeoutError
-                return  # the connection that was opened may hold on to standard error
+                return  # the ssh that keeps the connection may hold standard error open
             for descriptor in ready:
                 data = b""
                 with suppress(OSError):  # the other end of a terminal is closed
@@ -283,13 +283,13 @@ class Process:
         return self._status
 
     def result(self) -> int:
-        """Return the command's exit status; HostError if it has not begun, or was cut off."""
+        """Return the exit status; HostError if the command has not started, or was lost."""
         status = self.close()
         if self.stdout in self.before:
             with suppress(OSError):
                 os.unlink(f"{self._way['socket'][0]}.way")
             raise self.failure()
-        # So ssh ends with its connection, whose socket vanishes a moment later; so may a command.
+        # 255 means a lost connection, whose socket vanishes soon, or is the command's own status.
         for _ in range(25 if status == 255 else 0):
             if not os.path.exists(self._way["socket"][0]):
                 raise HostError("the connection has ended", is_begun=True)
@@ -303,14 +303,14 @@ class Process:
         texts = [text.decode(errors="replace").strip() for text in self.before.values()]
         lines = [shorten(escape(text.rpartition("\n")[2].strip()), 300) for text in texts]
         answer = f'; it answers "{lines[0]}"' if lines[0] else ""
-        # The last is standard error, or a terminal.
+        # The last output is standard error, or the terminal.
         return HostError(lines[-1] or f"it does not run the requested command{answer}")
 
 
 def _share_terminal(process: Process) -> None:
     """Copy everything between this terminal and that of ssh.
 
-    ssh itself cannot be suspended over a kept connection: that would go on to read the keyboard.
+    ssh itself cannot be suspended: over a kept connection, the keyboard would still be read.
     """
     import termios
     import tty

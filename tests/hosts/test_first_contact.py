@@ -189,8 +189,8 @@ def test_for_another_machine_the_file_of_the_release_is_named_or_sent(
     host = add(fresh, runtime, variables=tool(fresh, "uname", "echo aarch64"))
     done = fresh.run("-H", "h", "version", program="")
     file = f"pycrictl-{__version__}-linux-aarch64.bin"
-    assert done.stderr.startswith(f"pycrictl: h: it has no pycrictl {__version__}")
-    assert f"hint: put {file} of https://" in done.stderr
+    error = f"it has no pycrictl {__version__}, and none for aarch64 can be sent\n"
+    assert done.stderr.startswith(f"pycrictl: h: {error}hint: put {file} of https://")
     programs = Path(fresh.environ["HOME"], ".cache/pycrictl/programs")
     programs.mkdir(parents=True)
     shutil.copy(fresh.program, programs)  # for this machine
@@ -260,7 +260,7 @@ def test_a_host_without_tar_says_so(fresh: Hosts, runtime: str) -> None:
 
 def test_a_host_with_musl_needs_another_program(fresh: Hosts, runtime: str) -> None:
     add(fresh, runtime, variables=tool(fresh, "ldd", "echo 'musl libc (x86_64)'"))
-    assert "none to send\nhint: it has musl, for which there is no such file" in refusal(fresh)
+    assert "-musl can be sent\nhint: no file of a release runs with musl" in refusal(fresh)
 
 
 def test_a_standalone_program_sends_itself(fresh: Hosts, runtime: str) -> None:
