@@ -16,7 +16,7 @@ A server that sends only the KEP's keys is interpreted here, and nowhere else:
   whose bytes have all arrived never goes back to ``downloading``.
 * A total of 0 or less is unknown, progress below 0 is 0. A total below the progress was too low an
   estimate and grows with it. A completed layer is whole. An error without numbers keeps them.
-* An image with layers is not reported itself, but its end is the end of all its layers.
+* Once layers are known, only the end of the whole image counts, as the end of all its layers.
 * A value of another type counts as missing: another runtime may use our keys for something else.
 """
 
@@ -60,7 +60,7 @@ _LONGEST_S: Final = 1e11
 _EXCERPT: Final = 60
 _PHASES: Final[dict[str, Phase]] = {phase.value: phase for phase in Phase}
 _AGAIN_S: Final = 5.0
-"""How often the time until a pull starts is sent, though it changes merely because time passes."""
+"""How often the time until a pull starts is sent again if only the clock has changed it."""
 
 
 # Messages of the progress stream
@@ -227,7 +227,7 @@ def _layer_of(said: Mapping[str, Any], named: Phase | None, before: LayerState) 
     elif named is None and 0 < total == progress:
         phase = Phase.DONE
     elif named is Phase.DOWNLOADING and 0 < total == progress == before.progress:
-        # Its bytes have all arrived before.
+        # All its bytes had arrived before.
         phase = before.phase if before.phase in (Phase.WAITING, Phase.EXTRACTING) else named
     extracted, extracted_total = count(said.get("extracted")), count(said.get("extracted_total"))
     if phase in COMPLETE:
@@ -252,7 +252,7 @@ def _layer_of(said: Mapping[str, Any], named: Phase | None, before: LayerState) 
 
 
 def ended(layers: Iterable[LayerState], phase: Phase) -> Iterator[LayerState]:
-    """Iterate over the layers of a pull that has ended like this."""
+    """Iterate over the layers of a pull that has ended in this phase."""
     for layer in layers:
         if layer.phase in COMPLETE:
             yield layer
@@ -386,7 +386,7 @@ def _layer_json(layer: LayerState) -> dict[str, Any]:
 
 
 def pull_in_status(status: Mapping[str, Any], pull: PullState, phase: Phase) -> PullState:
-    """Return ``pull`` with what the status of its ImagePull says, whose phase means ``phase``."""
+    """Return ``pull`` as its ImagePull's status describes it; ``phase`` is that of the status."""
     is_over = phase in (Phase.DONE, Phase.FAILED)
     sums = Sums() if is_over else sums_in(status.get("sums")) or Sums()
     layers = [_layer_in(layer, phase, sums) for layer in mappings(status.get("layers"))]
@@ -406,7 +406,7 @@ def pull_in_status(status: Mapping[str, Any], pull: PullState, phase: Phase) -> 
 
 
 def _layer_in(part: Mapping[str, Any], phase: Phase, sums: Sums) -> LayerState:
-    """Return a layer of an ImagePull; a pull has stalled when all that it downloads have."""
+    """Return a layer of an ImagePull; if the pull has stalled, so have all that are downloading."""
     named = _PHASES.get(text(part.get("phase")), phase)
     digest, name = text(part.get("digest")), text(part.get("name"))
     said = {

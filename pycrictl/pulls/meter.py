@@ -1,6 +1,6 @@
 """Sums of pulls, and their rates, times left and shares. Pure: callers give the time.
 
-* *Steps.* containerd tells offsets in steps of 1 MiB, and a slow layer takes a minute for one. So
+* *Steps.* containerd reports offsets in steps of 1 MiB, and a slow layer takes a minute for one. So
   rates are measured from step to step, over several of them. Until there are enough steps, the
   average since the beginning of the pull is used, if that is known. The time left also falls
   between two steps.
@@ -63,7 +63,7 @@ class Speed:
         """Record the bytes that have arrived since the last call.
 
         Args:
-            is_open: whether they could arrive in this time.
+            is_open: whether bytes could arrive since then.
             kept: how many steps to keep, even if they took longer than the window.
         """
         if gained or (is_open and self._is_open):

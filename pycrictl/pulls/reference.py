@@ -4,9 +4,9 @@ A reference is ``[HOST[:PORT]/]PATH[:TAG][@DIGEST]``. Docker's defaults apply wh
 missing (``docker.io``, ``library/``, ``:latest``), as containerd and CRI-O apply them. Both refuse
 what the grammar of ``github.com/distribution/reference`` does not allow.
 
-Whether a pull is that of an image is decided here alone: yes, no, or maybe. containerd names a
-running pull without the registry's port and the tag, by the manifest's digest alone. Its source
-then looks for the images that it may be for, its candidates. What the kubelet says counts as well:
+Whether a pull is that of an image is decided here alone: yes, no, or maybe. Of a running pull,
+containerd shows neither the registry's port nor the tag, only the manifest's digest. The pull's
+source then lists the images that it may be for, its candidates. The kubelet's reports count, too:
 an image whose pull has failed since a running pull began is not the image of that pull.
 """
 
@@ -154,8 +154,8 @@ def match(wanted: str, pull: PullState, *, failed_s: float = 0.0) -> Match:
     """Return whether a pull is that of the image ``wanted``, a reference.
 
     Args:
-        failed_s: when the kubelet said that its pull of the image had failed (Unix time), 0 if it
-            does not say so.
+        failed_s: when the kubelet reported that its pull of the image had failed (Unix time); 0 if
+            it has not.
     """
     verdict = _by_names(wanted, pull)
     is_older = pull.is_running and 0.0 < pull.began_s < failed_s

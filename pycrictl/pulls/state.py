@@ -23,7 +23,7 @@ class Phase(StrEnum):
 
 
 STALLED_S: Final = 10.0
-"""A download without a byte for this long counts as stalled, unless its source tells bytes in
+"""A download without a byte for this long counts as stalled, unless its source reports bytes in
 large steps."""
 
 COMPLETE: Final = frozenset({Phase.DONE, Phase.PRESENT})
@@ -36,7 +36,7 @@ class LayerState:
 
     # Its digest, or another name that it keeps (`layer 3 of 7`); empty for the whole image
     name: str = ""
-    digest: str = ""  # Its digest if `name` is not; empty until it is known
+    digest: str = ""  # Its digest if `name` is something else; empty until known
     # A waiting layer has no bytes yet, or has all of them and waits to be unpacked
     phase: Phase = Phase.WAITING
     progress: int = 0  # Compressed bytes that have arrived, in every phase
@@ -91,7 +91,7 @@ class Sums:
     extracted_total: int = 0  # Bytes to unpack in all
     is_estimated: bool = False  # Whether `extracted_total` includes an estimate
     share: float | None = None  # The part of the work that is done, from 0 to 1; None while unknown
-    to_come: int = 0  # Images whose layers are not known yet, beside those that are
+    to_come: int = 0  # Images whose layers are not known yet, while those of others are
     stalled_s: float = 0.0  # For how long no byte has arrived; 0 unless every download has stalled
     has_unknown: bool = False  # Whether the size of an unfinished part is unknown
 

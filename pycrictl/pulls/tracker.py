@@ -3,7 +3,7 @@
 A ``Tracker`` takes states of pulls from any source, and returns a ``View`` whenever something is to
 be shown. States may arrive in floods, but views are needed a few times a second, so ``apply`` only
 stores the latest state of a pull, and ``view`` measures it (``pulls.meter``). The pull without a
-name, a pod as a whole, is shown only while there is nothing else.
+name, which stands for a whole pod, is shown only while there is nothing else.
 
 * *Shared layers.* A digest in several images of a node counts once, with the most progress of any
   image. So bytes of one image's pull count towards the rate and the time left of the others, too.
@@ -27,8 +27,8 @@ from pycrictl.pulls.reference import Match, match
 from pycrictl.pulls.state import COMPLETE, FINISHED, LayerState, Phase, PullState, Sums, View
 
 MEASURED_BYTES: Final = 16 << 20
-"""The compressed size from which a layer's unpacking tells the speed: committing a small one takes
-longer than its bytes."""
+"""The speed of unpacking is measured on layers of at least this compressed size: committing a
+smaller one takes longer than unpacking it."""
 
 UNPACKED_RATIO: Final = 2.5
 """Assumed ratio of unpacked to compressed size, until one is known for its image."""
@@ -41,12 +41,12 @@ _visible_of_pull = attrgetter("place", "behind", "pods")
 class _Layer:
     """A layer as ``reported`` at a time, when it last ``moved``, and as last ``shown``."""
 
-    key: tuple[str, ...]  # of a digest, the same for every image of a node
+    key: tuple[str, ...]  # for a digest, the same in every image of a node
     reported: LayerState
     at: float
     moved: float
     shown: LayerState
-    of: LayerState | None = None  # What `shown` was made of, with this ratio
+    of: LayerState | None = None  # What `shown` was computed from, with `ratio`
     ratio: float = 0.0
 
     def report(self, layer: LayerState, now: float) -> None:
@@ -276,7 +276,7 @@ class Tracker:
         return gained
 
     def _with_sums(self, pull: PullState, sums: Sums, now: float) -> PullState:
-        """Return a pull with its source's sums, if it still responds, or else with these."""
+        """Return a pull with the sums of its source, if that still responds, or else with these."""
         given_at = self._tracked[pull.name].given_at
         if given_at is None or pull.is_complete:
             return replace(pull, sums=sums)
@@ -299,7 +299,7 @@ class Tracker:
 
 
 def _visible(layer: LayerState) -> tuple[object, ...]:
-    """Return what a reader hears of: of the time without a byte, only whether that is a stall."""
+    """Return what counts as a change; of the time without a byte, only whether it is a stall."""
     return (*_FIELDS(layer), layer.stalled_s > 0)
 
 

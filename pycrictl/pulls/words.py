@@ -72,7 +72,7 @@ def event_text(
     if phase is Phase.DONE:
         return f"Image {image} was pulled in {took}"
     if phase is Phase.FAILED:
-        return f"Image {image} was not pulled: {error or 'it was given up'}"
+        return f"Image {image} was not pulled: {error or 'the pull was cancelled'}"
     if sums.percent is None:
         return f"Pulling image {image} for {took}"
     if sums.is_unpacking:

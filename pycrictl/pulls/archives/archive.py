@@ -2,7 +2,7 @@
 
 An archive is an OCI image layout or, without an index, what ``docker save`` writes. A saved one is
 both: docker, podman, skopeo, ctr and kind read it. The older format has only Docker's list of
-images. Documents come first, so that who reads a stream knows early what will follow. The same
+images. Documents come first, so that a reader of a stream knows early what will follow. The same
 images always give the same bytes.
 
 Nothing is ever written under the name of a file. Still, names and links that could lead out of an
@@ -41,7 +41,7 @@ from pycrictl.streams.wire.tar import header
 from pycrictl.streams.wire.tar.reader import DataReceived, EntryStarted, Event, read
 
 LISTS: Final = ("index.json", "manifest.json", "oci-layout")
-"""The files of an archive that are no blobs: OCI's and Docker's lists of images, and a mark."""
+"""The files of an archive that are no blobs: lists of images (OCI, Docker), and OCI's version."""
 
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 CONFIG: Final = "application/vnd.oci.image.config.v1+json"
@@ -49,13 +49,13 @@ LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
 ALL_PLATFORMS: Final = "all"
 
 Image: TypeAlias = tuple[str, ...]
-"""The names of an image that are meant and, at the end, its ID."""
+"""An image: the names of it that the user means and, at the end, its ID."""
 
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _NAME: Final = "io.containerd.image.name"
 _REF_NAME: Final = "org.opencontainers.image.ref.name"
 _PIECE_BYTES: Final = 256 * 1024
-"""gRPC keeps many of them on their way."""
+"""gRPC buffers many of them."""
 
 
 # Reading
@@ -120,7 +120,7 @@ def _inside(name: str) -> str:
 
 
 def _of_folder(folder: Path) -> Iterator[Member]:
-    """Yield the files of an image layout: the index, then blobs, documents first as small ones."""
+    """Yield the files of an image layout: the index, then blobs by size, as documents are small."""
     blobs = sorted(filter(Path.is_file, folder.glob("blobs/*/*")), key=lambda p: p.stat().st_size)
     for path in (*folder.glob("index.json"), *blobs):
         with path.open("rb", buffering=0) as file:
@@ -130,7 +130,7 @@ def _of_folder(folder: Path) -> Iterator[Member]:
 def images_in(lists: Mapping[str, bytes]) -> list[tuple[Sequence[str], dict[str, Any]]]:
     """Return the names of each image in an archive's ``LISTS``, and its entry there.
 
-    An entry is a descriptor or, if there is no index, one of Docker's list.
+    An entry is a descriptor or, if there is no index, an item of Docker's list.
     """
     if "index.json" not in lists:
         document = parsed(b'{"all":%b}' % lists.get("manifest.json", b"[]"))
@@ -173,7 +173,7 @@ def find_target(client: ContainerdClient, image: Image) -> store.Descriptor:
 def saved(
     client: ContainerdClient, images: Iterable[Image], *, platform: str, is_docker: bool
 ) -> Iterator[bytes | memoryview]:
-    """Return an archive of images piece by piece, once all that it needs has been seen here.
+    """Return an archive of images piece by piece, after a check that the node has all of it.
 
     ``platform`` is what to save from an index: ``OS/ARCHITECTURE[/VARIANT]``, ``ALL_PLATFORMS``, or
     the node's own if it is empty. ``ArchiveError`` says what is not on the node.
@@ -284,7 +284,7 @@ def save_by_skopeo(client: CriClient, images: Sequence[Image], path: str, form: 
 
 
 def load_by_skopeo(client: CriClient, path: str, name: str) -> str:
-    """Load the image of an archive and return its name; ``name`` is for one without."""
+    """Load the image of an archive and return its name, or ``name`` if it has none there."""
     _require(path, 1)
     most = store.DOCUMENT_LIMIT_BYTES
     with opened(path) as members:
@@ -311,7 +311,7 @@ def _require(path: str, count: int) -> None:
 
 
 def _storage(client: CriClient) -> str:
-    """Return the beginning of the names of a CRI-O's images, in skopeo's words."""
+    """Return the prefix by which skopeo names the images of a CRI-O."""
     folder = lookup.image_folder(client)
     if folder is None or not folder.name.endswith("-images"):
         return "containers-storage:"

@@ -1,7 +1,7 @@
 """Loading the images of an archive into containerd's content store.
 
 Each file that may belong to an image becomes a blob, in the order of the archive and under a lease.
-containerd computes its digest while it is written, and refuses another than expected. Image
+containerd computes a blob's digest while writing it, and refuses an unexpected one. Image
 records, which make images visible, are written at the end, once all that they need is there.
 Ingests and snapshots are named as by pulls: a load continues what a pull or an interrupted load has
 left, and ``image-pull-progress`` shows it as a pull.
@@ -93,7 +93,7 @@ class Load:
 
     @cached_property
     def _lease(self) -> str:
-        """The lease, created when it is first needed: the archive may have told names by then."""
+        """The lease, created when it is first needed: the images' names may be known by then."""
         names = [name for names, _ in archive.images_in(self._lists) for name in names]
         self.title = (names or [self.title])[0]
         return self.client.create_load(self.title)
@@ -114,7 +114,7 @@ class Load:
             raise ArchiveError(f"{name} is too large: {format_bytes(member.size_bytes)}")
 
     def _add(self, member: Member) -> Descriptor:
-        """Make a file a blob, if it is none yet; archives of Docker may not tell its digest."""
+        """Make a file a blob, unless it is one; in Docker's archives, its name may be no digest."""
         size_bytes, name = member.size_bytes, member.name.removeprefix("blobs/").replace("/", ":")
         digest, phase = name, Phase.PRESENT
         if not (store.is_digest(name) and self._holds(name, size_bytes)):
@@ -138,7 +138,7 @@ class Load:
     def _write(self, member: Member, name: str) -> str:
         """Write a blob, and return its digest."""
         total, digest = member.size_bytes, name if store.is_digest(name) else ""
-        with suppress(OSError):  # seen from a container, it is elsewhere
+        with suppress(OSError):  # a container may not see the folder
             if self.folder and total > (free_bytes := shutil.disk_usage(self.folder).free):
                 sizes = format_bytes(total), format_bytes(free_bytes)
                 raise ArchiveError(f"{quote(name)} has {sizes[0]}, but only {sizes[1]} are free")
@@ -164,14 +164,14 @@ class Load:
         except errors.FailedPrecondition as exc:
             raise ArchiveError(f"{quote(name)} is damaged: its digest does not match") from exc
         except errors.AlreadyExists:
-            # It had no name, or somebody else has written it meanwhile.
+            # Its digest was unknown until now, or somebody else has written it meanwhile.
             self._holds(digest, total)
         if failures:
             raise failures[0]
         return digest
 
     def _begin(self, status: WriteContentRequest) -> int:
-        """Return where an ingest goes on, once nobody else writes it, such as a pull."""
+        """Return the offset at which an ingest goes on, once no pull or other load writes it."""
         while True:
             try:
                 answer, *_ = self.client.write(iter((status,)), lease=self._lease)
@@ -192,7 +192,7 @@ class Load:
         resource = {"id": digest, "type": "content"}
         self.client.call("Leases.AddResource", id=self._lease, resource=resource)
         if info.size != size_bytes:
-            raise ArchiveError(f"{digest} has {info.size} bytes, not {size_bytes} as is claimed")
+            raise ArchiveError(f"{digest} has {info.size} bytes, not {size_bytes} as listed")
         return True
 
     # The images

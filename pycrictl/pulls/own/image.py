@@ -95,7 +95,7 @@ def pull(
     began_at = time.monotonic()
     with ExitStack() as slot:
         if limit is not None:
-            with suppress(NotFound):  # the CRI wants a response without image; some return this
+            with suppress(NotFound):  # some runtimes raise it for an absent image, against the CRI
                 answer = client.call("ImageStatus", cri_pb2.ImageStatusRequest(image=request.image))
                 if answer.image.id:
                     return str(answer.image.id)
@@ -143,7 +143,7 @@ class _Line:
         """Do nothing: the pull itself meets the same obstacle."""
 
     def end(self, images: Collection[str]) -> None:
-        """Do nothing: it is a watch with an end."""
+        """Do nothing: only a watch with ``follow`` calls this."""
 
 
 class PullDisplay:
@@ -264,8 +264,8 @@ def pull_many(
 ) -> list[PullOutcome]:
     """Pull images, ``parallel`` at once, and return their outcomes in the same order.
 
-    A failure does not stop the others; Ctrl-C cancels the running ones. All have one display, and
-    with several, each end is told.
+    A failure does not stop the others; Ctrl-C cancels the running ones. All share one display; of
+    several images, it shows each end.
     """
     todo = list(enumerate(requests))[::-1]
     running: dict[Future[PullOutcome], int] = {}
@@ -332,7 +332,7 @@ def images_in(text: str) -> list[str]:
         words = re.sub(r"(?:^|\s)#.*", "", line).split()
         if len(words) > 1:
             hint = "a list has one image per line"
-            raise ConfigError(f"line {number}: it is more than the name of an image", hint=hint)
+            raise ConfigError(f"line {number}: it has more than the name of an image", hint=hint)
         for image in words:
             try:
                 check_name(image)

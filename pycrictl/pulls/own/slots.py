@@ -73,13 +73,13 @@ def pull_slot(
                         raise DeadlineExceeded(
                             f"no slot for pulling {quote(image)} became free in time",
                             code="DeadlineExceeded",
-                            hint=f"the limit is {limit}; other processes hold as many slots",
+                            hint=f"the limit is {limit}, and other processes hold all slots",
                         )
                     time.sleep(min(_POLL_S, left_s))
         except OSError as exc:
             raise PycrictlError(
                 f"cannot use the directory {quote(str(directory))} for pull slots: {exc.strerror}",
-                hint=f"{DIRECTORY_VARIABLE} names another one",
+                hint=f"set {DIRECTORY_VARIABLE} to another one",
             ) from exc
         yield
 

@@ -5,8 +5,8 @@ First come the files that the user names (``--authfile``, ``--docker-config`` or
 plugins (kubelet-credential-provider, exec API v1). The first that fits an image is used.
 
 Files are Docker's ``config.json`` or containers-auth.json(5). Their keys name a registry or a part
-of it: HOST[:PORT][/PATH], with a scheme and ``/v1/`` perhaps, and in the kubelet's with ``*`` in
-labels of the host. The longest that fits an image decides.
+of it: HOST[:PORT][/PATH], perhaps with a scheme and ``/v1/``; in the kubelet's, labels of the host
+may contain ``*``. The longest key that fits an image decides.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Keyring:
     """The credentials of files and of the kubelet, in the order of their use."""
 
     files: Sequence[str]  # those that the user names; a folder means its config.json
-    warn: Callable[[str], None]  # is told why the kubelet's cannot be used
+    warn: Callable[[str], None]  # called with why the kubelet's cannot be used
     of_node: bool = False  # whether the kubelet's are used
     _known: dict[str, Credentials | None] = field(default_factory=dict, init=False)
 
@@ -197,7 +197,7 @@ def _of_kubelet(reference: Reference) -> Iterator[Credentials | None]:
 def _of_plugin(
     folder: str, provider: Mapping[str, Any], reference: Reference
 ) -> Credentials | None:
-    """Ask a plugin, whose response may hold for other images too."""
+    """Ask a plugin; its response may be for other images as well."""
     name = text(provider.get("name"))
     version, kind = text(provider.get("apiVersion")), "CredentialProviderRequest"
     question = {"apiVersion": version, "kind": kind, "image": reference.name}

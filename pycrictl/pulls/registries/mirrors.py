@@ -8,7 +8,7 @@ CRI plugin; with a ``config_path``, containerd ignores the rest.
 CRI-O: containers-registries.conf(5) and its drop-ins, containers-certs.d(5).
 
 Not supported: credentials, headers and the capability ``resolve`` in containerd's configuration; in
-CRI-O's, other registries of short names than Docker Hub, prefixes with a wildcard, a tag or a
+CRI-O's, registries other than Docker Hub for short names, prefixes with a wildcard, a tag or a
 digest, and crio.conf(5).
 """
 
@@ -79,7 +79,7 @@ class Endpoint:
 
 
 def server_of(host: str) -> str:
-    """Return the host of a registry's API: Docker Hub has another than its images name."""
+    """Return the host of a registry's API; Docker Hub's is not the one in image names."""
     return "registry-1.docker.io" if host == DEFAULT_HOST else host
 
 
@@ -110,12 +110,12 @@ def certificates_in(folder: Path) -> tuple[tuple[str, ...], tuple[tuple[str, str
 
 
 class RegistryAccess:
-    """How a runtime reaches registries; this class is for runtimes that are not known.
+    """How a runtime reaches registries; this class itself is for unknown runtimes.
 
     Attributes:
         bundle: the file of certificates (PEM) that it trusts; empty for this program's own.
-        doubt: why it may go another way; empty if all is known.
-        trap: what of its configuration has no effect, and why; empty if nothing.
+        doubt: why the runtime may reach them in another way; empty if all is known.
+        trap: the ``config_path`` with several folders that has no effect; empty if there is none.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ def access_of(endpoint: str, name: str, version: str) -> RegistryAccess:
     """
     program = {"containerd": "containerd", "cri-o": "crio"}.get(name.lower(), "")
     if not program:
-        doubt = f"how {escape(name)} reaches registries" if name else "the runtime does not answer"
+        doubt = f"{escape(name)}'s settings are not read" if name else "the runtime does not answer"
         return RegistryAccess(doubt=doubt)
     pid = runtime_pid(endpoint, program)
     environ, doubt = environ_of(pid), ""
@@ -400,7 +400,7 @@ class CrioAccess(RegistryAccess):
     def credentials_for(
         self, endpoint: Endpoint, reference: Reference, given: Credentials | None
     ) -> Credentials | None:
-        """Return the pull's for the host that it names, else those of a login on the node."""
+        """Return the pull's credentials for its image's host, else those of a login on the node."""
         host = DEFAULT_HOST if endpoint.host == server_of(DEFAULT_HOST) else endpoint.host
         if given is not None and host == reference.host:
             return given

@@ -1,4 +1,4 @@
-"""Registry requests (OCI distribution specification) with urllib3, on the way of a runtime.
+"""Registry requests (OCI distribution specification) with urllib3, by the route of a runtime.
 
 They use given credentials or none. A registry that requires a token names the server that issues
 it (Docker's token authentication).
@@ -82,7 +82,7 @@ def challenge_of(answer: RegistryAnswer) -> Challenge:
 class RegistryClient:
     """Requests to one endpoint, through the proxies of the runtime.
 
-    Every request raises OSError without a response: ``ssl.SSLError`` for TLS, TimeoutError after
+    A request without a response raises OSError: ``ssl.SSLError`` for TLS, TimeoutError after
     ``until`` (monotonic).
     """
 
@@ -98,7 +98,7 @@ class RegistryClient:
 
     @property
     def scheme(self) -> Scheme:
-        """The scheme that the server has answered to; before, the first to be tried."""
+        """The scheme by which the server has answered; until then, the first to be tried."""
         return self._scheme or self.endpoint.schemes[0]
 
     @property
@@ -108,7 +108,7 @@ class RegistryClient:
 
     @cached_property
     def context(self) -> ssl.SSLContext:
-        """The trust in the server's certificate; raises OSError for files that cannot be read."""
+        """How the server's certificate is verified; OSError if a file cannot be read."""
         endpoint = self.endpoint
         bundle = self._access.bundle if endpoint.verifies else ""
         context = client_context(verifies=endpoint.verifies, ca_file=bundle or None)
@@ -119,16 +119,16 @@ class RegistryClient:
         return context
 
     def fetch(self, target: str, *, until: float) -> RegistryAnswer:
-        """Get what stands below the repository, such as ``manifests/1``; log in if required."""
+        """Get a path below the repository, such as ``manifests/1``; log in if required."""
         answer = self.get(target, until=until)
         if answer.status == 401 and self.log_in(answer, until=until):
             answer = self.get(target, until=until)
         return answer
 
     def get(self, target: str, *, until: float) -> RegistryAnswer:
-        """Get what stands below the repository, or below the root for a target with a slash first.
+        """Get a path below the repository, or below the root if it begins with a slash.
 
-        No more than ``DOCUMENT_LIMIT_BYTES + 1`` are read.
+        At most ``DOCUMENT_LIMIT_BYTES + 1`` are read.
         """
         endpoint = self.endpoint
         where = target if target.startswith("/") else f"/{endpoint.repository}/{target}"
@@ -143,14 +143,14 @@ class RegistryClient:
                 if scheme == schemes[-1]:
                     raise
                 continue
-            # A server of TLS answers so to plain HTTP.
+            # A TLS server answers plain HTTP with 400.
             if answer.status != 400 or scheme == schemes[-1]:
                 break
         self._scheme = scheme
         return answer
 
     def log_in(self, answer: RegistryAnswer, *, until: float, scope: str = "") -> bool:
-        """Satisfy the challenge of a response, for later requests; return whether it can be."""
+        """Satisfy the challenge of a response, for later requests; return whether that worked."""
         kind, realm, query = challenge_of(answer)
         basic, token = self._credentials.basic, self._credentials.identity_token
         self._authorization = basic if kind == "basic" else ""
@@ -199,7 +199,7 @@ class RegistryClient:
                     headers={"Accept": _ACCEPT, **headers, **(_FORM if form else {})},
                     body=None if form is None else urlencode(form),
                     preload_content=False,
-                    retries=retries,  # those of a pool did not bind urllib3 before 2.5
+                    retries=retries,  # urllib3 before 2.5 ignores those of a pool
                 )
                 body = bytearray()
                 for piece in answer.stream(65536):
@@ -218,7 +218,7 @@ def _authorized(authorization: str) -> dict[str, str]:
 
 
 def proxy_headers(proxy: str) -> dict[str, str]:
-    """Return the headers with which a proxy's URL with a password identifies its user."""
+    """Return the headers that log in to a proxy whose URL has a user and a password."""
     parts = urlsplit(proxy)
     basic = Credentials(unquote(parts.username or ""), unquote(parts.password or "")).basic
     return {"Proxy-Authorization": basic} if basic else {}
@@ -254,8 +254,8 @@ class ManifestRequest:
     Attributes:
         reference: the image's name as the pull spells it.
         credentials: those of the pull; None if they are not known.
-        access: the way to the registry.
-        keyring: the credentials where those of the pull are not known.
+        access: how the registry is reached.
+        keyring: the credentials to use if those of the pull are not known.
         timeout_s: for all requests together.
     """
 
@@ -314,7 +314,7 @@ def ask(question: ManifestRequest) -> Manifest | None:
 
 
 def find_digest(question: ManifestRequest) -> str | None:
-    """Return the digest that an image has in its registry; empty if it is not there, or None."""
+    """Return an image's digest in its registry; empty if it is not there, None if unknown."""
     until = time.monotonic() + question.timeout_s
     body = _body(question, parse(question.reference), until)
     if body:

@@ -258,7 +258,7 @@ class ContentWatcher:
             pull.snapshotter = lease.snapshotter or pull.snapshotter
             self._identify(pull, lease.blobs, now)
         self._follow([*held], stores, now, wall_s)
-        self._measure_quiet(now)  # after the layers were updated, as why polls only once
+        self._measure_quiet(now)  # after the layers were updated, as ``why`` polls only once
         for pull, lease in held.items():
             if self.owners is not None and not pull.pods:
                 pull.pods = self.owners.pods_of(pull.image)
@@ -272,7 +272,7 @@ class ContentWatcher:
     def _measure_quiet(self, now: float) -> None:
         """Ask the kernel for how long nothing has arrived, if a layer may have stalled.
 
-        It is asked again only once that may have been for long enough to be a stall.
+        It is asked again only when that time can have grown to a stall's.
         """
         layers = [layer for pull in self._pulls.values() for layer in pull.layers]
         idle_s = [layer.idle_s for layer in layers if layer.phase is Phase.DOWNLOADING]
@@ -399,7 +399,7 @@ class ContentWatcher:
             layer.learn(self._documents.unpacked_bytes(layer.digest, layer.size_bytes))
 
     def _confirm(self, pulls: Sequence[_LeasePull]) -> None:
-        """Look for what other leases hold, or none: all pulls together, as each call costs."""
+        """Look up what other leases hold, or no lease; for all pulls at once, to save calls."""
         missing = {
             layer.digest
             for pull in pulls

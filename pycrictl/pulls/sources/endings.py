@@ -40,7 +40,7 @@ class PollResult(NamedTuple):
     is_settling: bool = False
 
     def apply_to(self, tracker: Tracker, now: float) -> None:
-        """Let a tracker have the pulls; it keeps those whose layers are known."""
+        """Pass the pulls to a tracker, which keeps those whose layers are known."""
         for name in self.gone:
             tracker.forget(name)
         for pull in (*self.failed, *self.ended, *self.active):
@@ -60,7 +60,7 @@ class Sink(Protocol):
 class Endings:
     tracker: Tracker
     sink: Sink
-    remembered: int = 1024  # how many ended images, as their names come from outside
+    remembered: int = 1024  # how many ended images; a server may name any number
     _over: dict[str, PullState] = field(default_factory=dict)
     _finished_at: dict[str, float] = field(default_factory=dict)
 
@@ -118,9 +118,9 @@ class Pace:
     Attributes:
         interval_s: the pause between two polls or views.
         follow: keep watching when no pull is left.
-        reopen_pauses_s: before each attempt to reopen a broken source; one attempt per pause.
-        resume_s: how long pulls may take to resume after their source broke. kubelet retries a
-            pull that was cancelled with its proxy, after 10 s at first.
+        reopen_pauses_s: the pauses before the attempts to reopen a broken source, one for each.
+        resume_s: how long pulls may take to resume after their source broke. The kubelet retries a
+            pull that ended with its proxy, at first after 10 s.
     """
 
     interval_s: float

@@ -24,7 +24,7 @@ STEP_BYTES: Final = 1 << 20
 """containerd writes a blob in steps of this size, and shows a layer's offset only after each."""
 
 SLOWEST: Final = 4 * 1024
-"""Bytes per second that a download is assumed to have at least, until it has shown a step."""
+"""The lowest speed, in bytes per second, that is assumed for a download until its first step."""
 
 PATIENCE_STEPS: Final = 4.0
 """How many times as long as the last step the next one may take before the layer has stalled."""
@@ -121,7 +121,7 @@ class Layer:
 
     @property
     def _patience_s(self) -> float:
-        """Return how long the layer may show no byte while bytes arrive."""
+        """For how long a download that goes on may show no new byte."""
         if self.step_s:
             return max(STALLED_S, PATIENCE_STEPS * self.step_s)
         return max(STALLED_S, min(STEP_BYTES, self.size_bytes - self.progress) / SLOWEST)
@@ -154,7 +154,7 @@ class Layer:
 
 
 class Layers:
-    """All layers of one pull, lowest first, without duplicates; older data was there before it."""
+    """All layers of one pull, lowest first, without duplicates; it began at ``started_s``."""
 
     def __init__(self, started_s: float) -> None:
         self._started_s = started_s
@@ -224,7 +224,7 @@ class Layers:
                 self._unpack(layer)
 
     def finish(self) -> None:
-        """Settle all layers of a successful pull: any still packed were not to be unpacked."""
+        """Settle all layers of a successful pull; those still packed need no unpacking."""
         for layer in self.unsettled:
             layer.settle(Phase.PRESENT if layer.phase is Phase.PRESENT else Phase.DONE)
 

@@ -1,6 +1,6 @@
 """``image-pull-progress``: which pulls to watch, through which source, and with which outcome.
 
-The way of a byte count, from a runtime to a reader, goes down and never back. A layer has four
+A byte count goes from a runtime to a reader in the order below, and never back. A layer has four
 forms:
 
 1. *What a runtime says.* containerd grows a file in its content store; ``content_watcher``
@@ -11,7 +11,7 @@ forms:
    reason of a failure.
 3. *``LayerState``*, a part of the ``PullState`` of its image (``pulls.state``), which a source's
    ``poll`` returns. Whoever polls hands it to a ``Tracker`` (``pulls.tracker``), whose ``Course``
-   adds what time tells: rates, the time left, stalls. Displays (``show.displays``), ``why``,
+   adds what time shows: rates, the time left, stalls. Displays (``show.displays``), ``why``,
    ``top``, the proxy's line, history, metrics and Events, and the agent take it as it is.
 4. *JSON*, for a reader in another process: a message of the progress stream or an ImagePull object.
    ``pulls.messages`` alone writes and reads it. ``stream_watch`` follows a stream, and
@@ -296,8 +296,8 @@ class Pulls(NamedTuple):
     """What is known of the pulls for a pod.
 
     Attributes:
-        own: the pod's, by image.
-        node: the node's, by image: another pod's pull brings an image here, too.
+        own: the pod's pulls, by image.
+        node: the node's pulls, by image: another pod's pull brings an image here, too.
         failed: the errors of its last pulls, by image.
     """
 

@@ -36,7 +36,7 @@ from tests.waiting import wait_until
         ),
         (RUNNING, None, True, f"Image {IMAGE} was pulled in 4s"),
         (FAILED, None, True, f"Image {IMAGE} was not pulled: no such host"),
-        (WAITING, None, True, f"Image {IMAGE} was not pulled: it was given up"),
+        (WAITING, None, True, f"Image {IMAGE} was not pulled: the pull was cancelled"),
     ],
 )
 def test_what_events_say(

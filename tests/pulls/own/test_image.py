@@ -181,8 +181,8 @@ def test_lists(text: str, images: list[str]) -> None:
     ("text", "said"),
     [
         ("", "no image is in it"),
-        ("image: a:1\n", "line 1: it is more than the name of an image"),
-        ("a:1\nFROM b:2\n", "line 2: it is more than the name of an image"),
+        ("image: a:1\n", "line 1: it has more than the name of an image"),
+        ("a:1\nFROM b:2\n", "line 2: it has more than the name of an image"),
         ("a:${TAG}\n", 'line 1: "a:${TAG}" is not the name of an image: its tag'),
         ("a\ndocker://b\n", 'line 2: "docker://b" is not the name of an image: it begins with'),
     ],

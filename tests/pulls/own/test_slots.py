@@ -133,7 +133,7 @@ def test_a_directory_that_others_own_or_may_write_to_is_refused(
     monkeypatch.setattr(os, "geteuid", lambda: user)
     with pytest.raises(PycrictlError, match="another user owns it or may write to it") as caught:
         pull_slot(1, image="a", directory=directory).__enter__()
-    assert caught.value.hint == "PYCRICTL_SLOTS_DIR names another one"
+    assert caught.value.hint == "set PYCRICTL_SLOTS_DIR to another one"
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_a_crio(tmp_path: Path) -> None:
     ("name", "doubt"),
     [
         ("", "the runtime does not answer"),
-        ("docker", "how docker reaches registries"),
+        ("docker", "docker's settings are not read"),
         ("cri-o", "the process of crio is not visible from here"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The files that containers/image downloads layers to, and the layers of one pull made of them.
+"""The files to which containers/image downloads layers, and a pull's layers, as they show them.
 
 *Files.* Each pull of CRI-O (podman, skopeo) has a directory of its own,
 ``container_images_storage<digits>`` (before 2023 ``storage<digits>``), below
@@ -202,7 +202,7 @@ class CrioProcess:
             root = root_of(pid)
         except PermissionError:
             raise PycrictlError(
-                "only root can see CRI-O's pulls, in the files of CRI-O",
+                "only root can see CRI-O's files, which show its pulls",
                 hint="run as root on the node, or ask pycrictl proxy",
             ) from None
         self._known = Downloader(pid, root, Storage(f"{root}{self.store}"), crio_access(pid, root))
