@@ -18,9 +18,9 @@ from pycrictl.diagnosis.error_causes import BAD_COMMAND, FREE_SPACE, NO_SPACE
 from pycrictl.diagnosis.facts import Source
 from pycrictl.diagnosis.findings import Weight
 
-# What a check is about. DELETION: a pod that is being deleted, for which the rows below
-# it do not count; UNKNOWN: a pod that is not well, for which no row says why; CALM: one with which
-# nothing is wrong; DEBUG: its containers of ``kubectl debug``.
+# What a check is about. DELETION: a pod that is being deleted, to which no topic after it applies;
+# UNKNOWN: an unhealthy pod without any other cause; CALM: a healthy pod; DEBUG: a pod's containers
+# of ``kubectl debug``.
 Topic = Enum(
     "Topic",
     "NODE HOST DELETION POD CLAIM WORKLOAD SANDBOX VOLUME IMAGE CONTAINER PROBE GATE UNKNOWN CALM"
@@ -39,8 +39,8 @@ class Cause(NamedTuple):
         holds: the check; unless it returns True, the result is ``{detail}`` in the texts.
         text: what is said of the pod, node, workload or claim, with words of ``pod.Wording``; some
             words differ between the node and a workstation.
-        advice: what to do next; of several, that whose pattern is found first in the detail.
-        needs: the sources without which that cannot be decided.
+        advice: what to do next; of several, the one whose pattern is found first in the detail.
+        needs: the sources without which the check cannot decide.
     """
 
     kind: str
@@ -97,7 +97,7 @@ CAUSES: Final = (
         _NODES, Side.CLUSTER),
     Cause("node-not-ready", Topic.HOST, _SERIOUS, lambda f, _: f.node.unready,
         "is on node {node}, which is not ready, {detail}",
-        "'kubectl describe node {node}' shows its conditions; what is known of the pod is older",
+        "'kubectl describe node {node}' shows its conditions; the pod's status may be outdated",
         _NODES, Side.CLUSTER),
 
     Cause("kill-failed", Topic.DELETION, _SERIOUS, c.said("kill"),
@@ -141,8 +141,8 @@ CAUSES: Final = (
         "{doctor} what the node is short of", _JOURNAL, Side.NODE),
     Cause("rejected", Topic.POD, _SERIOUS, c.kubelet_ended_it(*c.REJECTIONS),
         "is not running: the node does not take it ({reason}){message}",
-        "the kubelet does not try again: free what the pod needs or correct it, then delete it,"
-        " so that it is scheduled anew", _API),
+        "the kubelet does not try again: free what the pod needs or correct the pod, then delete"
+        " it, so that it is scheduled again", _API),
     Cause("ended", Topic.POD, _SERIOUS, c.kubelet_ended_it(""),
         "is not running: the kubelet has ended it ({reason}){message}", "{successor}", _API),
 

@@ -1,7 +1,7 @@
 """The checks of causes: each tells from the facts whether a cause holds. Pure.
 
 A check takes the facts of a pod and the item in question (a container, an image, the pod), or
-another subject and nothing. It returns a detail for the cause's sentence, or whether it holds.
+another subject and None. It returns a detail for the cause's sentence, or whether it holds.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ RESTART_S: Final = 600.0
 
 PROBE_S: Final = 300.0
 LIVENESS_S: Final = 60.0
-"""How long a failed probe counts if the kubelet's view of the container is unknown, and how long if
-the container is running otherwise well: the kubelet reports each failure."""
+"""How long a failed probe counts if the kubelet's view of the container is unknown (PROBE_S), or if
+the container runs otherwise well (LIVENESS_S), as the kubelet reports each failure."""
 
 PROBE_KILLS_S: Final = 900.0
 """How long a failed probe or hook counts as the cause of a kill, as restarts take a while."""
 
 PATIENCE_S: Final = 60.0
-"""How long the creation, scheduling and deletion of pods may take without being noticed."""
+"""How long the creation, scheduling and deletion of pods may take without being reported."""
 
 NOT_STARTED: Final = ("StartError", "ContainerCannotRun")
 """Reasons of runs that could not begin, so that their message is the runtime's error."""
@@ -80,7 +80,7 @@ def waits_for_claims(facts: PodFacts, _: object) -> object:
 
 
 def no_node_takes_it(facts: PodFacts, _: object) -> object:
-    """Return what nodes lack, most of them first, and which of them are closed to pods."""
+    """Return what nodes lack, the most frequent first, and which nodes are closed to pods."""
     summary, _, reasons = facts.api.unscheduled.partition(": ")
     counted = re.findall(r"(\d+) ([^,]+)", reasons)
     counted.sort(key=lambda pair: -int(pair[0]))
@@ -103,9 +103,9 @@ REJECTIONS: Final = (
 
 
 def kubelet_ended_it(*reasons: str) -> Check:
-    """Return the check whether the kubelet ended the pod for a reason that begins so.
+    """Return the check whether the kubelet ended the pod for a reason that begins like these.
 
-    Its value is the kubelet's message.
+    Its result is the kubelet's message.
     """
 
     def holds(facts: PodFacts, _: object) -> object:
@@ -255,7 +255,7 @@ def probe_fails(probe: str) -> Check:
     """Return the last failure of a probe during this run, if the kubelet's view allows for one.
 
     If the kubelet says that the container has not started or is not ready, the failure may be old:
-    Events become rare. If it says that it is, a failure is over, however recent.
+    Events become rare. If it says the opposite, a failure is over, however recent.
     """
 
     def holds(facts: PodFacts, container: Container) -> object:
@@ -298,9 +298,9 @@ def cannot_be_made(_: PodFacts, container: Container) -> object:
 
 
 def ends_with_zero(facts: PodFacts, container: Container) -> object:
-    """Return whether a container ends, although the kubelet starts it again whenever it does.
+    """Return whether a container ended that the kubelet restarts whenever it ends.
 
-    Without the API server, a second run after an exit with 0 shows that.
+    Without the API server, a second run after exit code 0 shows that the kubelet restarts it.
     """
     if container.exit_code or not has_ended(facts, container) or facts.has_ended:
         return False

@@ -87,7 +87,7 @@ def places_of(answer: cri_pb2.ImageFsInfoResponse) -> list[tuple[str, str]]:
 
 
 def disks_at(places: Iterable[tuple[str, str]]) -> tuple[Disk, ...]:
-    """Return the file systems of directories of the node, each once, by paths and uses."""
+    """Return the file systems of the node's directories (path, use), each once."""
     by_device: dict[int, Disk] = {}
     for path, use in places:
         here = noderoot.locate(path)
@@ -139,7 +139,7 @@ class NodeCollector(Collector):
         for client in clients:
             client.close()
         if os.geteuid():
-            reason = "root's files and processes: settings, perhaps the proxy"
+            reason = "some settings, and perhaps the proxy"
             self._missing.append(Missing("what only root sees", reason))
         known = dict(self._known)
         known["routes"] = tuple(trial.route() for trial in list(self._trials))
@@ -264,7 +264,7 @@ def _registry(text: str) -> Reference:
 
 
 def _registries_of(images: Iterable[cri_pb2.Image]) -> list[Reference]:
-    """Return an image of each registry of the node's images, that of most images first."""
+    """Return an image of each registry of the node's images, the most frequent registry first."""
     by_host: dict[str, list[Reference]] = {}
     for image in images:
         for name in image.repo_tags[:1]:

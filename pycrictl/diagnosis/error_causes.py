@@ -56,8 +56,8 @@ PULL_CAUSES: Final = (
     PullCause(
         r"\b40[13]\b|unauthorized|authorization failed|forbidden|denied|no basic auth credentials",
         "unauthorized", "the registry refuses access to it",
-        "check the pod's imagePullSecrets; 'pycrictl pull --creds USER IMAGE' tries others",
-        "'pycrictl pull --creds USER IMAGE' uses other ones; --authfile reads them from a file",
+        "check the pod's imagePullSecrets; 'pycrictl pull --creds USER IMAGE' tries another login",
+        "'pycrictl pull --creds USER IMAGE' uses other credentials, --authfile those of a file",
         "check the pod's imagePullSecrets"),
     PullCause(r"no such host|connection refused|no route to host|network is unreachable|i/o timeout"
         r"|dial tcp|connection reset|handshake timeout|deadline exceeded|\b50[0234]\b|: EOF$"
@@ -112,7 +112,7 @@ def words_of(
 ) -> Words:
     """Word the cause of an error of an image; ``is_own`` is for a user's own failed pull.
 
-    Commands in the advice name what the image's reference means, not how it is spelled.
+    HOST and REPOSITORY are those that the reference stands for: ``docker.io`` where it names none.
     """
     special = cause.retry if is_own else "" if is_on_node else cause.elsewhere
     advice = special or cause.advice

@@ -122,7 +122,7 @@ class PodFacts:
         return self.pod
 
     def last(self, kind: str, name: str = "", probes: str = "") -> Sign | None:
-        """Return the last sign of a kind, of a container or volume, of one of some probes."""
+        """Return the last sign of a kind; ``name`` and ``probes`` narrow the choice."""
         signs = (sign for sign in reversed(self.signs) if sign.kind == kind)
         signs = (sign for sign in signs if name in ("", sign.name))
         return next((sign for sign in signs if sign.probe in probes or not probes), None)

@@ -1,4 +1,4 @@
-"""Findings: what is wrong or worth knowing, its weight, and what to do; those on disks. Pure."""
+"""Findings: what is wrong or worth knowing, its weight, and what to do; findings on disks. Pure."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _runtime(facts: NodeFacts) -> Iterator[Finding]:
     service = "crio" if "crio" in facts.endpoint else "containerd"
     if facts.is_forbidden:
         text = f"the runtime could not be examined: {facts.problem}"
-        advice = "run it as root; other unavailable sources are listed below"
+        advice = "run pycrictl as root; other unavailable sources are listed below"
         yield Finding("not-allowed", Weight.SERIOUS, text, advice)
     elif not facts.endpoint:
         advice = "'systemctl status containerd' (or crio) shows whether the runtime is running"
@@ -183,7 +183,7 @@ def _registries(facts: NodeFacts) -> Iterator[Finding]:
         text = f"{subject} fails at {name}{through}: {step.text}"
         weight, advice = Weight.SERIOUS, _ADVICE[step.name]
         if step.text == NO_ANSWER and step.name not in ("dns", "tcp"):
-            advice = "it is connected but silent: check the registry and any proxy in front of it"
+            advice = "it accepts connections but is silent: check it and any proxy in front of it"
         if step.text.startswith(CREDENTIALS):
             advice = "renew them; 'pycrictl pull --no-credentials' leaves them out"
         if through and step.name in ("dns", "tcp"):

@@ -83,7 +83,7 @@ class Wording:
         return readable(text.format_map(self._words))
 
     def advice(self, advice: str | Mapping[str, str]) -> str:
-        """Fill in advice; of several, that whose pattern is found first in the detail."""
+        """Fill in advice; of several, the one whose pattern is found first in the detail."""
         if not isinstance(advice, str):
             matches = {re.search(pattern, self.detail): item for pattern, item in advice.items()}
             first = min(filter(None, matches), key=lambda item: (not item[0], item.start()))

@@ -1,7 +1,7 @@
 """Tests the connection from this node to a server of a registry, step by step.
 
 The steps are DNS, TCP, TLS, then HTTP by the OCI distribution specification: access, and the first
-byte of a manifest. They go the way of the runtime: through its HTTP proxy, with its authorities.
+byte of a manifest. They take the runtime's route: its HTTP proxy, and the CAs that it trusts.
 """
 
 from __future__ import annotations

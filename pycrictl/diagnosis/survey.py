@@ -1,7 +1,7 @@
 """Surveys one pod or all pods of a node, and remembers what cannot change.
 
-A survey requests the runtime's two lists. The status of a container is requested only if it is not
-simply running, and only once after it has ended. Failed sources are recorded and skipped.
+A survey requests the runtime's lists of pods and containers; the status of a container only if it
+is not simply running, and only once after it has ended. Failed sources are recorded and skipped.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class Survey(Collector):
         self._slow_at = time.monotonic()
 
     def _read_runtime_status(self) -> None:
-        """Raise ConnectError: if the runtime hangs, no other source must wait for it in vain."""
+        """Read the status; raise ConnectError: nothing else must wait for a hung runtime."""
         self._conditions, self._findings = (), ()
         with self._optional("runtime status", but=ConnectError):
             status = self._client.call("Status", cri_pb2.StatusRequest(verbose=True))

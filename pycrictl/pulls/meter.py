@@ -63,7 +63,7 @@ class Speed:
         """Record the bytes that have arrived since the last call.
 
         Args:
-            is_open: whether bytes could arrive since then.
+            is_open: whether bytes could have arrived since then.
             kept: how many steps to keep, even if they took longer than the window.
         """
         if gained or (is_open and self._is_open):

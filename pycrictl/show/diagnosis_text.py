@@ -65,7 +65,7 @@ def write_pod(
 def write_pods(
     document: Mapping[str, Any], out: TextIO, columns: int = 0, *, is_coloured: bool = False
 ) -> None:
-    """Write a line for each cause: below one of a node, the pods that it concerns."""
+    """Write a line for each cause, and below the cause of a node, the pods that it concerns."""
     if (records := records_of(out)) is not None:
         return records.put("pods", document)
     rows = []
@@ -112,7 +112,7 @@ def write_node(
 
 
 def _finding_rows(findings: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[TextRow]:
-    """Iterate over the rows of findings, each with whose it is, if there are several hosts."""
+    """Iterate over the rows of findings, each with its host, or an empty text, in front."""
     for whose, finding in findings:
         severity = finding["severity"]
         yield TextRow(severity.upper(), f"{whose}{finding['text']}", tone=_TONES[severity])

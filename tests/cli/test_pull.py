@@ -188,7 +188,7 @@ def test_a_refusal_names_the_credentials(fake: FakeServer, tmp_path: Path) -> No
         1,
         'pycrictl: pulling "r.test/a": the registry refuses access to it with the credentials of'
         f" {tmp_path}/config.json\nhint: 'pycrictl pull --creds USER r.test/a' uses other"
-        " ones; --authfile reads them from a file\n",
+        " credentials, --authfile those of a file\n",
     )
 
 

@@ -94,7 +94,7 @@ def test_each_finding(more: dict[str, Any], kind: str, severity: str) -> None:
         (Step("tcp", False, "connection refused"), "", "check routes and firewalls"),
         (Step("tcp", False, "connection refused"), "http://p:1", "check the proxy"),
         (Step("auth", False, "the credentials of x are refused"), "", "renew them"),
-        (Step("auth", False, NO_ANSWER), "", "it is connected but silent"),
+        (Step("auth", False, NO_ANSWER), "", "it accepts connections but is silent"),
     ],
 )
 def test_the_advice_on_a_registry(step: Step, proxy: str, advice: str) -> None:

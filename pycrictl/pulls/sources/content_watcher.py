@@ -272,7 +272,7 @@ class ContentWatcher:
     def _measure_quiet(self, now: float) -> None:
         """Ask the kernel for how long nothing has arrived, if a layer may have stalled.
 
-        It is asked again only when that time can have grown to a stall's.
+        It is asked again only when that time may have reached ``STALLED_S``.
         """
         layers = [layer for pull in self._pulls.values() for layer in pull.layers]
         idle_s = [layer.idle_s for layer in layers if layer.phase is Phase.DOWNLOADING]

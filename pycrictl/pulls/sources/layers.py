@@ -154,7 +154,7 @@ class Layer:
 
 
 class Layers:
-    """All layers of one pull, lowest first, without duplicates; it began at ``started_s``."""
+    """All layers of a pull, lowest first, each once; it has fetched none before ``started_s``."""
 
     def __init__(self, started_s: float) -> None:
         self._started_s = started_s
