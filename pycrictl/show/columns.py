@@ -108,7 +108,7 @@ class SortKey:
         return [item for _, item in ordered]
 
     def ordered(self, table: Table, documents: Iterable[Document]) -> Table:
-        """Return a table of sorted objects with the keys that sort it into those of other hosts."""
+        """Return a table of sorted objects with their sort keys, to merge it with other hosts'."""
         keys = [_natural(self._path.find(document)) for document in documents]
         return table._replace(order=keys, is_descending=self.is_descending)
 

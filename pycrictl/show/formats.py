@@ -74,7 +74,7 @@ class Format:
         *,
         is_list: bool,
     ) -> None:
-        """Write answers; one is written as a list of one only with ``is_list``."""
+        """Write answers; a single one is written as a list only with ``is_list``."""
         if self.is_table:
             for answer in answers:
                 render.write_block(block(answer), out)
@@ -144,7 +144,7 @@ class ListFormat(Format):
     ) -> None:
         """Write objects, sorted if requested.
 
-        Documents need no ``views``; ``columns`` are those of the terminal that a table must fit.
+        Documents need no ``views``; ``columns`` is the width that a table must fit, 0 for any.
         """
         is_for_people = self.is_table or self._kind in ("ids", "blocks")
         documents: list[Document] = []

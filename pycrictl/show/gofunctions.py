@@ -76,7 +76,7 @@ _VERBS: Final[dict[type, dict[str, Callable[[Any], str] | None]]] = {
     int: {**dict.fromkeys("doxXc"), "b": "{:b}".format},
     float: {"g": go_float, **dict.fromkeys("eEfF")},
 }
-"""The verbs of each type besides ``%T`` and ``%v``, which is the first; None: as in Python."""
+"""The verbs of each type except ``%T``; ``%v`` is its first one; None: as in Python."""
 
 
 def plain(value: Value) -> str:
@@ -170,7 +170,7 @@ def _percent(match: re.Match[str]) -> str:
 
 
 def _pair(*values: Value) -> list[Value]:
-    """Return two values to compare; numbers of the data are text beside text, as in crictl."""
+    """Return two values to compare; numbers of the data are compared with text as text."""
     is_text = any(isinstance(value, str) for value in values)
     pair = [
         (str(value) if is_text else value.value) if isinstance(value, Number) else value

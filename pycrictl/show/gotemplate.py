@@ -61,7 +61,7 @@ Command = Callable[[Variables, Any, list[Any]], Any]
 """The list has the value of the preceding command in the pipeline, if there is one."""
 
 Node = Callable[[Variables, Any], str | None]
-"""Writes its output; returns ``break`` or ``continue`` if that is what the enclosing loop does."""
+"""Writes its output; returns ``break`` or ``continue`` if the enclosing loop has to do that."""
 
 Nodes = Sequence[Node]
 At = Callable[[str], TemplateError]
@@ -159,7 +159,7 @@ class _Parser:
             return self.error(start, "unclosed action")
         if rest[0] in "\"`'":
             return self.error(position, "unclosed string")
-        hint = 'keys with dashes are read so: {{index .labels "a-key"}}' if rest[0] == "-" else None
+        hint = 'for a key with dashes: {{index .labels "a-key"}}' if rest[0] == "-" else None
         return self.error(position, f"unexpected {quote(rest[0])} in an action", hint=hint)
 
     # Blocks

@@ -1,9 +1,9 @@
 """Data as YAML, byte for byte as go-yaml 2 writes it, and with it crictl. Pure.
 
 Mappings and sequences are in block style, with dashes in their parent's column. Strings are plain
-if they are read back as strings, of several lines in literal style, and quoted otherwise. A line
-that is longer than 80 columns is broken at the next single space. Unlike there, all unprintable
-characters are escaped.
+if they are read back as strings, in literal style if they have several lines, and quoted otherwise.
+A line that is longer than 80 columns is broken at the next single space. Unlike in go-yaml, all
+unprintable characters are escaped.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from pycrictl.base.units import escape, quote
 from pycrictl.show.datatext import compact_json
 
 MAX_VALUES: Final = 1_000_000
-"""Maximum after one step; a few ``..`` in a row could select any number."""
+"""Most values that a step may select; a few ``..`` in a row could select any number."""
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "==": operator.eq,

@@ -49,8 +49,8 @@ def write_status(document: Mapping[str, Any], out: TextIO) -> None:
     out.write("\n")
     lines = [_kubelet(document["kubelet"])]
     if (old := document.get("predecessor")) is not None:
-        pulls = f" and makes {plural(old['pulls'], 'pull')} of these" if old["pulls"] else ""
-        lines.append(f"The program before this one, process {old['pid']}, has not ended{pulls}.")
+        pulls = f" and still makes {plural(old['pulls'], 'pull')}" if old["pulls"] else ""
+        lines.append(f"The previous proxy, process {old['pid']}, has not ended yet{pulls}.")
     write_lines(lines, out)
 
 

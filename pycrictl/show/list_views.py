@@ -55,7 +55,7 @@ class Known:
         now: the current time, in seconds since 1970.
         image_names: the names of images, by image ID.
         ends: exit codes and reasons by container ID.
-        pods: by pod ID, for containers whose labels do not name their pod.
+        pods: metadata of pods, by pod ID, for containers whose labels do not name their pod.
         addresses: the addresses of pods, by pod ID.
         nothing: what is shown for a container that has not ended.
     """

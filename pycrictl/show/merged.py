@@ -1,7 +1,7 @@
 """What several hosts print, as one: a table with NODE, a document by host, one list, one display.
 
 Hosts send records (``show.records``) of what they would write, and plain lines, which are shown
-behind ``HOST |`` as they come. Text of hosts is escaped here, whatever they did.
+behind ``HOST |`` as they come. Text from hosts is escaped here, even if they have done so.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _COLOURS: Final = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
 _UNORDERED_BYTES: Final = 8 * 1024 * 1024
 """How much memory lines of logs may take until they are ordered."""
 
-_LINE_BYTES: Final = 200  # of a line itself
+_LINE_BYTES: Final = 200  # of memory for a line, besides its text
 _STAMP: Final = re.compile(rb"(%s) " % TIMESTAMP)
 
 
@@ -137,7 +137,7 @@ class Merged:
         self._pulls.report(host, content)
 
     def _write(self) -> None:
-        """Write what hosts have sent as data: each kind as one."""
+        """Write the tables, IDs, documents or findings of all hosts, merged into one output."""
         out = self._env.stdout
         records = {host: sent for host, sent in self._records.items() if sent}
         first = next((sent[0] for sent in records.values()), None)
@@ -206,8 +206,8 @@ def _sorted(lines: list[tuple[float, str, bytes]]) -> Events:
 def merged_tables(records: Records) -> list[tuple[Table, Record]]:
     """Return a table for each kind that hosts have sent, with NODE as first column.
 
-    Rows that hosts have sorted by a key are sorted by it together. Each table has the first record
-    of its kind beside it.
+    If hosts have sorted their rows by a key, all rows are sorted by that key. Each table comes with
+    the first record of its kind.
     """
     by_header: dict[tuple[str, ...], list[tuple[str, Record]]] = {}
     for host, sent in records.items():

@@ -1,6 +1,6 @@
 """A hidden form of output: tables, documents and progress as JSON, for a client that merges hosts.
 
-It is a standard output that takes text as any other. A record is a line of JSON behind a secret
+``Records`` is a standard output that also takes text. A record is a line of JSON behind a secret
 word, which nothing else that is printed can contain. Writers in ``show`` ask for it with
 ``records_of``.
 """
@@ -40,7 +40,7 @@ class Records(ToldStream):
     """A standard output with records.
 
     Args:
-        word: what is in front of each record.
+        word: the secret word, which is put in front of each record.
         is_terminal: whether the client's output, for which tables are made, is a terminal.
     """
 
@@ -83,7 +83,7 @@ class Record(NamedTuple):
         content: a ``render.Table``'s fields for tables.
         has_header, is_fitted: of tables.
         form: ``json`` or ``yaml`` for documents, the client's form for progress.
-        target: the stream of progress as JSON lines.
+        target: ``stdout`` or ``stderr``, where the client writes progress as JSON lines.
     """
 
     kind: str
@@ -95,7 +95,7 @@ class Record(NamedTuple):
 
     @property
     def passes(self) -> bool:
-        """Whether it is not kept until the command has ended."""
+        """Whether it is shown at once, and not kept until the command has ended."""
         return self.kind in ("progress", "board")
 
 
@@ -124,10 +124,10 @@ def received(pieces: Iterable[tuple[bool, bytes]], word: bytes) -> Iterator[Line
     """Yield the lines and records of a host's outputs; a record follows the secret word.
 
     Args:
-        pieces: of both outputs, and whether each is standard error.
+        pieces: the data of both outputs, each with whether it is standard error.
 
     Raises:
-        RemoteProtocolError: a record is not valid, or they are too large.
+        RemoteProtocolError: a record is not valid, or the records are too large together.
     """
     rest, kept_bytes = {False: b"", True: b""}, 0
     line_ends = ((is_error, b"\n") for is_error, text in rest.items() if text)

@@ -141,7 +141,7 @@ def write_text(text: str, out: TextIO) -> None:
 def write_block(block: Block, out: TextIO, *, gap: str = " ") -> None:
     """Write ``Label: value`` lines; entries of maps are indented by a tab and sorted by key.
 
-    As a record a block without maps is a row under its labels.
+    As a record, a block without maps is a row of a table, with its labels as headings.
     """
     records = records_of(out)
     if records is not None and all(isinstance(value, str) for _, value in block):

@@ -7,7 +7,7 @@ the next frame covers it. Between two frames the terminal is in its normal state
 visible, lines wrap), so nothing needs repair when the process is killed.
 
 Lines that somebody types stay in the terminal's input, for the shell. Their echo moves the cursor
-down, and a block that does not fill the screen with it.
+down, and with the cursor a block that does not fill the screen.
 """
 
 from __future__ import annotations

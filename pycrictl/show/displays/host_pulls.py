@@ -22,7 +22,7 @@ _NOTHING: Final = Sums()
 
 
 class SumsOfHost(Objects):
-    """What a host tells of its pulls: the sums of each view, with words about them."""
+    """What a host reports of its pulls: the sums of each view, with words about them."""
 
     def show(self, view: View) -> None:
         words = [per_image.awaited(pull, view.wall_s) for pull in view.awaited[:1]]

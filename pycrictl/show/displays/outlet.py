@@ -33,7 +33,7 @@ Stdout = Literal["progress", "result", "nothing"]
 class Outlet:
     """How and where progress is shown.
 
-    The ``objects`` stream gets those of ``json``; all else goes to the environment's stderr. If
+    The ``objects`` stream gets JSON objects; all else goes to the environment's stderr. If
     progress is the command's result (``is_result``), losing it is an error. ``is_summed``: objects
     are sums, of which a client makes one display for several hosts.
     """

@@ -21,8 +21,8 @@ REPEAT_S: Final = 30.0
 class PlainLines(Lines):
     """One short line for each event: ``IMAGE LAYER what happened``.
 
-    Events are the start and the end of an image, phase changes of a layer (its initial wait is
-    none), stalls, and waits for a registry. While anything is in progress, the totals follow at
+    Events are the start and the end of an image, phase changes of a layer (but not its initial
+    wait), stalls, and waits for a registry. While anything is in progress, the totals follow at
     least every 10 s.
     """
 
@@ -112,7 +112,7 @@ class PlainLines(Lines):
 
 
 def _place(pull: PullState) -> tuple[int, str, bool]:
-    """Return what a reader is told of a place in the line; the time changes all the time."""
+    """Return what makes a new place in the line; the expected time alone does not."""
     return pull.place, pull.behind, pull.starts_in_s is not None
 
 
