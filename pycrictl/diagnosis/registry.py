@@ -49,7 +49,7 @@ class Route(NamedTuple):
         steps: those taken or left out.
         skew_s: how far this clock is ahead of the server's; None if unknown.
         proxy: the URL of the HTTP proxy in between, without a password; empty if none.
-        credentials: where those of a pull come from, in words; empty if there are none.
+        credentials: where a pull's credentials come from, in words; empty if it has none.
         origin: the node's file that names the server; empty for the registry itself.
     """
 

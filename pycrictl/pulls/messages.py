@@ -74,8 +74,8 @@ class MessageReader:
     at most ``max_message_bytes`` of a line; the rest of a longer line is read as another one.
 
     Args:
-        known: the pulls by name, which each message changes a part of; the caller updates them
-            with each result before it takes the next one.
+        known: the pulls by name, of which each message changes a part; the caller stores each
+            result in them before it takes the next one.
 
     Attributes:
         first_bad: describes the first message skipped in one printable line.

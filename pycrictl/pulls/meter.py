@@ -27,7 +27,7 @@ SUPPOSED_PACE: Final = 100.0 * 2**20
 RATE_AFTER_S: Final = 1.0
 ETA_AFTER_S: Final = 3.0
 STEPS_PER_LAYER: Final = 4
-"""How many steps of each layer that is being downloaded a rate is measured over."""
+"""Over how many steps of each downloading layer a rate is measured."""
 
 WINDOW_S: Final = 8.0
 ALMOST: Final = 0.995

@@ -89,7 +89,7 @@ class _Layer:
 
 @dataclass(slots=True, eq=False)
 class _Pull:
-    """What is known of a pull beside its state: its course, its layers, and its last view."""
+    """What is known of a pull besides its state: its course, its layers, and its last view."""
 
     course: Course
     layers: dict[str, _Layer] = field(default_factory=dict)

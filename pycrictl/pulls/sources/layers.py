@@ -154,7 +154,7 @@ class Layer:
 
 
 class Layers:
-    """All layers of a pull, lowest first, each once; it has fetched none before ``started_s``."""
+    """All layers of a pull, lowest first, each once; data older than the pull was there before."""
 
     def __init__(self, started_s: float) -> None:
         self._started_s = started_s

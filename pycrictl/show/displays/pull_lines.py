@@ -112,7 +112,7 @@ class PlainLines(Lines):
 
 
 def _place(pull: PullState) -> tuple[int, str, bool]:
-    """Return what makes a new place in the line; the expected time alone does not."""
+    """Return a place in the line; of the time, which always changes, only whether it is known."""
     return pull.place, pull.behind, pull.starts_in_s is not None
 
 

@@ -203,7 +203,7 @@ class CrioProcess:
         except PermissionError:
             raise PycrictlError(
                 "only root can see CRI-O's files, which show its pulls",
-                hint="run as root on the node, or ask pycrictl proxy",
+                hint="run as root on the node, or use pycrictl proxy",
             ) from None
         self._known = Downloader(pid, root, Storage(f"{root}{self.store}"), crio_access(pid, root))
         return self._known
@@ -216,7 +216,7 @@ class CrioProcess:
         obstacle.close()
         raise PycrictlError(
             "the process of CRI-O cannot be seen from here, and only its files show its pulls",
-            hint="run on the node itself, not in another PID namespace, or ask pycrictl proxy",
+            hint="run on the node itself, not in another PID namespace, or use pycrictl proxy",
         )
 
 

@@ -262,7 +262,7 @@ def test_without_root_one_line_says_so(crio: FakeCrio, monkeypatch: pytest.Monke
     monkeypatch.setattr("pycrictl.pulls.sources.crio.files.root_of", refuse)
     with pytest.raises(PycrictlError, match="only root can see") as caught:
         Bench(crio).poll()
-    assert caught.value.hint == "run as root on the node, or ask pycrictl proxy"
+    assert caught.value.hint == "run as root on the node, or use pycrictl proxy"
 
 
 @pytest.mark.parametrize(
