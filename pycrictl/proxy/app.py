@@ -42,7 +42,7 @@ LEAVE_S: Final = 3.0
 """How long the last calls of clients may take at shutdown."""
 
 GONE_S: Final = 10.0
-"""How long clients may take to reconnect once their connection is too old, at most."""
+"""The most time for clients to reconnect once their connection is too old."""
 
 _RUNTIME_S: Final = 1.0
 _POLL_S: Final = 0.05
@@ -51,11 +51,11 @@ _POLL_S: Final = 0.05
 class App:
     """A proxy while it runs; ``environ`` has systemd's variables and ``handover.ENVIRON``.
 
-    Its parts are made in the order in which they need each other: the connection to the runtime,
-    the calls that the proxy answers itself, the servers for clients, the consumers of events.
-    Clients' connections are replaced at the age of ``age_s``, which takes ``left_s`` at least.
-    Calls other than pulls, and open streams, may delay the shutdown by ``calls_s``: it waits for a
-    moment without them, so that none is refused or cut off.
+    Its parts are made in the order of their dependencies: the connection to the runtime, the calls
+    that the proxy answers itself, the servers for clients, the consumers of events. Clients'
+    connections are replaced at the age of ``age_s``; after a hand-over, the old process stays
+    ``left_s`` longer. The shutdown waits up to ``calls_s`` for a moment without open streams and
+    without calls other than pulls, so that none is refused or cut off.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class App:
                 loop.add_signal_handler(number, reaction)
 
     async def _leave_to_successor(self) -> None:
-        """Stop what the new process continues."""
+        """Stop the pages and the Events, which the new process continues."""
         for part in (self.pages, self.pod_events):
             if part is not None:
                 await part.stop()
@@ -282,7 +282,7 @@ def _pod_events(
 
 
 def run(settings: ProxySettings, environ: Mapping[str, str], **times_s: float) -> None:
-    """Run a proxy until it is stopped; ``times_s`` are those of ``App``."""
+    """Run a proxy until it is stopped; ``times_s`` are passed to ``App``."""
 
     async def serve() -> None:
         await App(settings, environ, **times_s).run()

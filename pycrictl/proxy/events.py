@@ -31,7 +31,7 @@ class PullStarted:
 
 @dataclass(frozen=True, slots=True)
 class PullEnded:
-    """A PullImage call is over: answered, refused, given up, or left to another process."""
+    """A PullImage call is over: answered, refused, cancelled, or left to another process."""
 
     call: PullCall
 
@@ -53,7 +53,7 @@ class CopyEnded:
     pod: str  # The ID of its sandbox
     path: str  # In the container
     size_bytes: int  # Of the archive
-    end: str  # The state in which it is over (``copy.service.life``)
+    end: str  # Its final state (``copy.service.life``)
     duration_s: float
     error: str = ""  # Why it failed; empty if it was done
     files: int | None = None  # How many were copied; None if it was not done
@@ -67,7 +67,7 @@ class StreamEnded:
     target: str  # The pod or node, and the image, whose pulls it reported
     kind: str  # ``websocket`` or ``http``
     end: str  # ``done``, ``gone`` (the client), ``stuck`` (it did not read) or ``stopped``
-    records: int  # How many it had
+    records: int  # The number of its records
     duration_s: float
 
 
@@ -81,7 +81,7 @@ class CallEnded:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """A new process serves from now on; so many pulls run on here, and so many calls moved."""
+    """A new process serves: ``running`` pulls continue here, ``waiting`` calls moved there."""
 
     pid: int
     running: int
@@ -97,7 +97,7 @@ class HandOverFailed:
 
 @dataclass(frozen=True, slots=True)
 class TookOver:
-    """This process has taken over from the one with this ID."""
+    """This process has taken over from the process ``pid``."""
 
     pid: int
 

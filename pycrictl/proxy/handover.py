@@ -22,7 +22,7 @@ The two processes exchange JSON objects, one per line::
     old: {"running": […], "waiting": 3}    it gives out no more slots
     new: {"serving": true}                 new clients reach the new process
     old: {}                                it forwards its waiting calls
-    old: {"ended": 7, "error": "…"}        once per running pull; a null error means given up
+    old: {"ended": 7, "error": "…"}        once per running pull; a null error means cancelled
     old: closes the connection after finishing all its calls
 
 The new process may fail at any step before "serving", which closes the connection; the old one then
@@ -282,7 +282,7 @@ def _document(pull: QueuedPull) -> dict[str, Any]:
 
 
 class Predecessor:
-    """The old process; ``pulls`` has those that still run there, by their numbers."""
+    """The old process; ``pulls`` has the pulls that still run there, by number."""
 
     def __init__(self, lines: MessageLines, offer: Mapping[str, Any], limiter: PullLimiter) -> None:
         self._lines = lines
@@ -336,7 +336,7 @@ class Predecessor:
             raise RemoteProtocolError(f"the proxy does not hand over: {answer['error']}")
 
     async def follow(self) -> None:
-        """Record the ends of the old process's pulls until it exits; the rest count as given up."""
+        """Record the ends of the old process's pulls until it exits; others count as cancelled."""
         while await self._next() is not None:
             pass
         self._lines.close()

@@ -92,7 +92,7 @@ class Operators:
         return {"cancelled": [{"image": call.image, "pod": _pod(call)} for call in calls]}
 
     async def _sockets(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return where the proxy listens, and where its history is, which clients read there."""
+        """Return where the proxy listens, and the folder where clients can read its history."""
         settings = self.settings
         return {
             "listen": settings.listen,

@@ -95,7 +95,7 @@ class CriServer(grpc.GenericRpcHandler):
                     "grpc.max_allowed_incoming_connections",
                     places(limits.CONNECTIONS, limits.CONNECTION_SHARE),
                 ),
-                # Beyond this, gRPC cancels calls of any client: by default, some of a thousand.
+                # Beyond this, gRPC cancels calls of any client; by default, from 1000 on.
                 ("grpc.server.max_pending_requests", limits.PENDING_CALLS),
                 ("grpc.server.max_pending_requests_hard_limit", limits.PENDING_CALLS),
                 ("grpc.http2.min_ping_interval_without_data_ms", int(ping_s * 1000)),

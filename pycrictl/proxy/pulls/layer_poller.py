@@ -59,8 +59,8 @@ class LayerPoller:
     on_poll: Callable[[], None]  # Called after each poll
     interval_s: float = 0.3  # The pause after a poll
     retry_s: float = 2.0  # The pause after one that failed
-    linger_s: float = 5.0  # How long it polls without watchers: repeated short watches get a rate
-    others_s: float = 3.0  # How long a pull by others than the proxy is reported after its end
+    linger_s: float = 5.0  # How long it polls on without watchers, so that repeated calls get rates
+    others_s: float = 3.0  # How long a pull not made by the proxy is reported after its end
     timeout_s: float = 2.0  # How long a call, and a first poll, may take
 
     def __post_init__(self) -> None:

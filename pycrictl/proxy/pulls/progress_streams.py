@@ -3,8 +3,8 @@
 A stream remembers the last message about each layer, and sends only changes. So a slow client gets
 fewer and newer messages, and costs no more than a fast one.
 
-The book has calls, whereas pulls are of images: kubelet tries one credential after the other,
-so successive calls are one pull, and a failure that another attempt closely follows is not
+The book has calls, but a stream reports pulls of images: kubelet tries one credential after the
+other, so successive calls are one pull, and a failure that another attempt closely follows is not
 reported. On containerd and CRI-O, the layers of an image are reported, too.
 """
 
@@ -38,7 +38,7 @@ IMAGE_PULL_PROGRESS: Final = "/runtime.v1.RuntimeService/ImagePullProgress"
 LINGER_S: Final = ATTEMPT_GAP_S + 1.0
 """How long after its end a pull is still reported to a new client."""
 
-ABANDONED: Final = "the pull was given up by its caller"
+ABANDONED: Final = "the client cancelled the pull"
 
 
 class Notifier(Changes):
@@ -59,7 +59,7 @@ class PullProgress:
     notifier: Notifier
     tokens: Tokens
     pace_s: float = 0.2  # The shortest time between two batches of reports
-    settle_s: float = ATTEMPT_GAP_S  # A new stream stays open: a next pull may be about to begin
+    settle_s: float = ATTEMPT_GAP_S  # How long a new stream waits for a pull that may still begin
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -75,7 +75,7 @@ class PullProgress:
         return Answer(response=response.SerializeToString())
 
     async def follow(self, target: PullTarget) -> AsyncGenerator[list[str], None]:
-        """Yield messages in batches until nothing is left to pull; the first has everything."""
+        """Yield messages in batches until nothing is left to pull; the first has all pulls."""
         writer = MessageWriter()
         opened_at = self._loop.time()
         offset_s = time.time() - opened_at
@@ -200,7 +200,7 @@ def _pods(calls: Sequence[PullCall]) -> tuple[str, ...]:
 
 
 def _layers(layers: tuple[LayerState, ...], state: CallState) -> tuple[LayerState, ...]:
-    """Return the layers of a pull whose call is in this state, which decides about failures."""
+    """Return the layers of a pull; whether they have failed depends on the state of its call."""
     if state is CallState.DONE:
         return tuple(ended(layers, Phase.DONE))
     if state is CallState.FAILED:

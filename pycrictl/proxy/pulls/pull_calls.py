@@ -71,8 +71,8 @@ class QueuedPull:
     """Equal calls, which share a slot; later pulls have higher numbers.
 
     The first of ``calls`` (by ticket) leads: the others wait for its end. ``reference`` is the
-    image as it spells it; ``asked`` is when the first one arrived. ``takes_slot`` is False if the
-    runtime had the image; ``next_try`` is None unless it retries.
+    image as the leader spells it; ``asked`` is when the first call arrived. ``takes_slot`` is False
+    if the runtime had the image; ``next_try`` is None unless the pull retries.
     """
 
     number: int
@@ -107,7 +107,7 @@ class PullCall:
     ``reference`` is the image as this request spells it, ``name`` as the pod's first call did.
     ``asked`` is when the first attempt was made; ``cause`` is the error of the previous one.
     ``is_joined``: an equal call went first and has not failed. ``code`` is the name of the gRPC
-    status, empty without a response; ``refusal`` is its number, if it is the proxy's own.
+    status, empty without a response; ``refusal`` is its number if the proxy refused the call.
     ``decided`` is set when the call has started, is refused, or belongs to another process
     (``is_elsewhere``) from now on.
     """
@@ -134,7 +134,7 @@ class PullCall:
 
     @property
     def reason(self) -> str:
-        return "the caller hung up" if self.end is CallState.LEFT else self.error
+        return "the client disconnected" if self.end is CallState.LEFT else self.error
 
     @property
     def image(self) -> str:
@@ -153,7 +153,7 @@ class PullCall:
 
     @property
     def waited_s(self) -> float:
-        """The time from the first attempt to the start of this one, or to the end without one."""
+        """The time from the first attempt to the start of this one, else to its end."""
         until = self.ended if self.started is None else self.started
         return round(max(until - self.asked, 0.0), 3)
 

@@ -41,7 +41,7 @@ CLOSED: Final = Answer(
     UNAVAILABLE, "pycrictl proxy: the proxy is stopping and takes no new pulls; try again soon"
 )
 
-CANCELLED: Final = "pycrictl proxy: the waiting pull was given up by 'pycrictl pull-limiter cancel'"
+CANCELLED: Final = "pycrictl proxy: the pull was cancelled by 'pycrictl pull-limiter cancel'"
 
 _ASKED: Final = "pycrictl-asked"
 """Metadata key of a forwarded call: when it arrived at the first process, in seconds of the clock
@@ -135,7 +135,7 @@ class PullLimiter:
         self.end(call, error)
 
     def end(self, call: PullCall, error: str | None) -> None:
-        """End a call unless it is over; the error is empty on success, None if it was given up."""
+        """End a call unless it is over; the error is empty on success, None if it was cancelled."""
         how = CallState.LEFT if error is None else CallState.FAILED if error else CallState.DONE
         self.queue.end(call.ticket, how, now=self._loop.time(), error=error or "")
 
@@ -172,7 +172,7 @@ class PullLimiter:
 
 
 def _arrival(request: CallRequest) -> tuple[float, CallRequest]:
-    """Return when a call arrived, at first in another process, and the call without that."""
+    """Return when a call first arrived at a process of the proxy, and the call without that key."""
     came, metadata = request.came, []
     for key, value in request.metadata:
         if key != _ASKED:

@@ -62,7 +62,7 @@ class PullQueue:
     emit: Emit = lambda event: None  # Gets the events of the calls
     on_retry: Callable[[QueuedPull], object] = lambda pull: None  # Calls retry at its next_try
     taken: int = field(init=False, default=0)  # The number of slots in use
-    refused: int = field(init=False, default=0)  # How many calls got none in time
+    refused: int = field(init=False, default=0)  # How many calls got no slot in time
     is_held: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -207,7 +207,7 @@ class PullQueue:
             self.refuse(call, RESOURCE_EXHAUSTED, message, now=now)
 
     def refuse(self, call: PullCall, code: int, message: str, *, now: float) -> None:
-        """Take a waiting call from the line; the others of its pull keep their place."""
+        """Refuse a waiting call; the other calls of its pull keep their place."""
         call.refusal, call.code = code, name_of(code)
         self._over(call, CallState.FAILED, now, message)
         call.decided.set()

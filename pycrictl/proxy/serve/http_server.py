@@ -1,4 +1,4 @@
-"""HTTP servers for one request a connection, which clients in excess cannot lock anybody out of.
+"""HTTP servers for one request per connection; too many clients cannot lock others out.
 
 Requests are read, and responses made, by ``websockets`` without IO: the connection of a copy is
 passed on as a socket, to threads.
@@ -135,7 +135,7 @@ class HttpServer:
                 await asyncio.sleep(_RETRY_S)
                 continue
             self._began(sock)
-            await asyncio.sleep(0)  # accepting a connection that waits already does not suspend
+            await asyncio.sleep(0)  # accepting a waiting connection does not suspend this task
 
     def _began(self, sock: socket.socket) -> None:
         task = self._loop.create_task(self._connection(sock))
@@ -219,7 +219,7 @@ def _reset(sock: socket.socket) -> None:
 
 
 class PageServer(HttpServer):
-    """Serves small pages, each made on request; its connection is closed after it."""
+    """Serves small pages, each made on request; then the connection is closed."""
 
     def __init__(self, pages: Mapping[str, MakePage], address: Address, log: Log) -> None:
         super().__init__(places(limits.PAGE_CONNECTIONS, limits.PAGE_SHARE), log)
@@ -227,7 +227,7 @@ class PageServer(HttpServer):
         self._address = address
 
     def start(self) -> Address:
-        """Start listening, and return the address with the port that was free."""
+        """Start listening, and return the address with the actual port."""
         listener = listening(self._address)
         self.listen(listener)
         return Address(self._address.host, listener.getsockname()[1])

@@ -59,14 +59,13 @@ LIFETIME_S: Final = 60.0
 MAX_OUTSTANDING: Final = 1_000
 
 ServeCopy: TypeAlias = Callable[[socket.socket, bytes], Coroutine[Any, Any, None]]
-"""Serves a copy on a connection, after it has sent the end of the handshake."""
+"""Sends the bytes, which end the handshake, on the socket, and then serves a copy there."""
 
 
 class StreamServer(HttpServer):
     """Serves the URLs of ``tokens``, whose payloads are targets of ``follow``, or ``ServeCopy``.
 
-    ``follow`` yields the records of a progress stream in batches. One write to a client may take
-    ``stuck_s``.
+    ``follow`` yields the records of a progress stream in batches. ``stuck_s`` limits a write.
     """
 
     def __init__(
@@ -228,7 +227,7 @@ class Tokens:
         """Return a URL below ``path``, for which ``redeem`` returns ``payload``.
 
         Raises:
-            Exhausted: too many are unused.
+            Exhausted: too many tokens are unused.
         """
         if self.outstanding(now) >= self._max_outstanding:
             self.refused += 1

@@ -1,6 +1,6 @@
 """The log as a consumer of events: the lines about pulls, copies, streams and hand-overs.
 
-Those that clients can cause at will are limited in their rate.
+Lines that clients can cause at will are rate-limited.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The history of pulls: what is known of each pull once it is over, told and kept."""
+"""The history of pulls: emits and stores a record of each pull once it is over."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ STOP_S: Final = 4.0
 """How long the shutdown of the proxy waits for lookups and writes."""
 
 MAX_WAITING: Final = 1000
-"""How many records wait for the disk, or for another attempt; more are not kept."""
+"""How many records may wait for the disk or for another attempt; further ones are not stored."""
 
 
 class PullHistory:
     """A consumer of ``PullEnded``: emits ``PullRecorded``, and keeps the last attempt of each pull.
 
-    Without a ``folder`` it keeps nothing. None of this delays a response: the layers of a pull are
+    Without a ``folder`` it stores nothing. None of this delays a response: the layers of a pull are
     looked up afterwards, files are written in a thread, and the shutdown awaits both.
     """
 

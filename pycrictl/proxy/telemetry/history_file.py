@@ -34,7 +34,7 @@ _KEYS: Final = frozenset(
     "ended image pod outcome cause waitedSeconds pulledSeconds gotBytes reusedBytes attempts joined"
     " bytesPerSecond".split()
 )
-"""What a line must have to be shown."""
+"""The keys that a line must have to be shown."""
 
 
 def record_of(call: PullCall, layers: PullState | None, *, ended_s: float) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def append(folder: Path, document: dict[str, Any], *, file_bytes: int = FILE_BYT
     with suppress(FileNotFoundError):
         if path.lstat().st_size >= file_bytes:
             path.rename(folder / _OLDER)
-    # A line begins with its separator, so that one that was cut short costs nothing else.
+    # A line begins with its separator, so a line that was cut short does not damage the next.
     line = b"\n" + json.dumps(document, separators=(",", ":")).encode()
     with open(path, "ab", opener=_open) as file:
         file.write(line)

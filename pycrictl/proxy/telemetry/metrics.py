@@ -1,4 +1,4 @@
-"""What happens, counted for Prometheus: a consumer of events. ``pages`` adds what is read.
+"""Counters for Prometheus: a consumer of events. ``pages`` adds the gauges.
 
 A new counter is a line of ``COUNTERS`` and a case of ``additions``. Names of images and pods are
 never labels. This is imported only if metrics are enabled.
@@ -22,7 +22,7 @@ COUNTERS: Final = (
     ("calls", "Calls that are over, by method and code.", "method", "code"),
     ("pulls", "PullImage calls that are over, by outcome and gRPC code.", "outcome", "code"),
     ("pulls_joined", "PullImage calls that waited for an equal one, which succeeded."),
-    ("pull_bytes", "Bytes of layers that were downloaded, found here, and unpacked.", "phase"),
+    ("pull_bytes", "Bytes of layers that were downloaded, reused, and unpacked.", "phase"),
     ("copies", "Copies that are over, by direction and end.", "direction", "end"),
     ("copy_bytes", "Bytes of copies that succeeded.", "direction"),
     ("streams", "Streams that are over, by kind and end.", "kind", "end"),
@@ -70,7 +70,7 @@ class Metrics:
             counted = self._counts[name] = Counter()
             page.counted(name, text, counted.copy, *labels)
         self._counts["pulls_joined"][()] = 0
-        for end in ("taken", "failed"):  # an alert detects a first one only after a 0
+        for end in ("taken", "failed"):  # an alert detects the first increase only after a 0
             self._counts["handovers"][end,] = 0
         waited = "pycrictl_pull_wait_seconds", "Time from the first call of a pull to its slot."
         self._waited = Histogram(*waited, buckets=PULL_BUCKETS_S, registry=page.registry)
@@ -90,7 +90,7 @@ class Metrics:
 
 
 def method_name(path: str) -> str:
-    """Return the name of a method of the CRI; ``other`` for all else, which clients may make up."""
+    """Return the name of a method of the CRI; ``other`` for others, which clients may invent."""
     name = path.rpartition("/")[2]
     try:
         method(name)

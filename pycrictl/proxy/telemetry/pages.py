@@ -1,7 +1,7 @@
 """The pages for Prometheus and probes: ``/metrics``, ``/livez`` and ``/readyz``.
 
-A state is a gauge here, read at each scrape; what happens is counted in ``metrics``. This is
-imported only if metrics are enabled.
+States are gauges here, read at each scrape; events are counted in ``metrics``. This is imported
+only if metrics are enabled.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def add_states(
     tokens: Tokens,
     streams: StreamServer,
 ) -> None:
-    """Add what is read at each scrape."""
+    """Add the gauges, which are read at each scrape."""
     ProcessCollector(registry=metrics.registry)
     build = ("pycrictl_build_info", "The program.", ["version", "python"])
     Gauge(*build, registry=metrics.registry).labels(__version__, platform.python_version()).set(1)
     gauge, book = metrics.gauge, queue.book
     gauge("pulls_running", "Pulls at the runtime.", lambda: len(book.running))
     gauge("pulls_waiting", "Pulls that wait for a slot.", lambda: len(book.line))
-    gauge("pull_slots", "The limit of parallel pulls; 0 for none.", lambda: queue.limit)
+    gauge("pull_slots", "The limit of parallel pulls; 0 for no limit.", lambda: queue.limit)
     gauge("pull_slots_taken", "Slots in use.", lambda: queue.taken)
-    gauge("copies_running", "Copies under way or about to be.", lambda: len(copies.running))
+    gauge("copies_running", "Copies under way or about to begin.", lambda: len(copies.running))
     gauge("streams_open", "Connections for progress and copies.", lambda: streams.open_count)
 
     def refused() -> dict[tuple[str, ...], int]:
@@ -53,7 +53,7 @@ def add_states(
         counts = copies.slots.refused + Counter(others)
         return {(limit,): number for limit, number in counts.items()}
 
-    metrics.counted("refused", "What was refused, by the limit that it met.", refused, "limit")
+    metrics.counted("refused", "Refusals, by the limit that was reached.", refused, "limit")
 
 
 def pages(
@@ -65,9 +65,9 @@ def pages(
     streams: StreamServer,
     timeout_s: float = 2.0,
 ) -> dict[str, MakePage]:
-    """Return what makes each page, and count events from now on.
+    """Return the function that makes each page, by path, and start to count events.
 
-    The runtime has ``timeout_s`` to answer, else it counts as down.
+    A runtime that does not answer within ``timeout_s`` counts as down.
     """
     metrics = MetricsPage("pycrictl_")
     events.consumers.append(Metrics(metrics))
