@@ -1,4 +1,4 @@
-"""Authenticates and authorizes the front proxy, other agents, and who reads the metrics.
+"""Authenticates and authorizes the front proxy, other agents, and readers of the metrics.
 
 The API server authenticates and authorizes users; then it forwards their requests with a client
 certificate of its own, the front proxy's, and the user in headers. It publishes the CA and the
@@ -32,7 +32,7 @@ CONFIG_NAMESPACE: Final = "kube-system"
 CONFIG_NAME: Final = "extension-apiserver-authentication"
 
 _MAX_CHARS: Final = 1 << 20
-"""The size limit of a ConfigMap: nothing of it is cut off."""
+"""The size limit of a ConfigMap, so that none is cut off."""
 
 TOKEN_S: Final = 120.0
 ALLOWED_S: Final = 60.0
@@ -99,8 +99,8 @@ def parse_trust(document: Document) -> Trust | None:
 def is_front_proxy(trust: Trust, connection: ssl.SSLObject) -> bool:
     """Return whether the other end of a TLS connection is the front proxy, by its certificate.
 
-    TLS has verified the certificate, but by what was trusted when the connection began, and valid
-    as it was then.
+    TLS verified it when the connection began; since then, it may have expired, and the trusted CA
+    may have changed.
     """
     certificate: dict[str, Any] | None = connection.getpeercert()
     context = connection.context
@@ -146,7 +146,7 @@ def user_of(trust: Trust, headers: Mapping[str, str]) -> User | None:
 class Cache(Generic[T]):
     """Caches answers of the API server; concurrent calls with the same key wait for one answer.
 
-    ``about`` is the subject, for the Refusal of a call that the API server does not answer.
+    If the API server does not answer, ``about`` names the subject in the Refusal.
     """
 
     def __init__(self, about: str, keep_s: Callable[[T], float]) -> None:
@@ -225,9 +225,9 @@ class Access:
         self.on_authenticated(request)
 
     async def require(self, user: User, attributes: Document, why: str) -> None:
-        """Refuse a user of the API server who lacks a right; ``why`` is the message then.
+        """Refuse a user of the API server who lacks a right; ``why`` is the refusal's message.
 
-        ``attributes`` are those of a SubjectAccessReview, and describe the right.
+        ``attributes`` describe the right, as in a SubjectAccessReview.
         """
         if await self._denied(user, attributes):
             raise Refusal(403, why, name=user.name, kind="users")
@@ -296,7 +296,7 @@ def extra_of(fields: Mapping[str, Iterable[str]]) -> tuple[tuple[str, tuple[str,
 
 def checked(pem: str) -> str:
     """Return the PEM text of certificates; empty if there are none, or one cannot be read."""
-    plain = pem.encode("ascii", "ignore").decode()  # beside certificates, anything may stand
+    plain = pem.encode("ascii", "ignore").decode()  # a PEM file may also have other text
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=plain)
     except (ssl.SSLError, ValueError):

@@ -76,7 +76,7 @@ class AsyncApiClient:
         """Iterate over the events of a watch, until the server ends it.
 
         Args:
-            query: with ``resourceVersion`` and ``timeoutSeconds``.
+            query: must have ``resourceVersion`` and ``timeoutSeconds``.
         """
         target = f"{path}?{urlencode({**query, 'watch': 'true'})}"
         silence_s = float(query["timeoutSeconds"]) + _SLACK_S
@@ -161,7 +161,7 @@ async def list_all(
 
 
 class Reflector(Generic[T]):
-    """Keeps a list by a watch, like client-go's reflectors.
+    """Keeps a list up to date by a watch, like client-go's reflectors.
 
     After a failure it keeps the old items, and lists again after a pause.
 
@@ -210,7 +210,7 @@ class Reflector(Generic[T]):
         return time.monotonic() - self._failed_at if self.error is not None else 0.0
 
     async def ready(self, timeout_s: float) -> None:
-        """Wait until the list was tried once; raise the error if that failed without items."""
+        """Wait for the first attempt to list; raise the last error if there are no items."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._was_tried.wait()
@@ -270,7 +270,7 @@ class Reflector(Generic[T]):
 
 
 def path_of_pods(namespace: str = "") -> str:
-    """Return the path of the list of a namespace's pods, or if none is given, of all."""
+    """Return the path of the list of a namespace's pods; without a namespace, of all pods."""
     return f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
 
 
@@ -287,7 +287,7 @@ def abandon(response: aiohttp.ClientResponse) -> None:
 
 
 async def read_body(message: aiohttp.ClientResponse | web.BaseRequest, most: int) -> bytearray:
-    """Return the body of a message; one that is longer than ``most`` bytes is cut off there."""
+    """Return the body of a message; stop reading once it is longer than ``most`` bytes."""
     content = bytearray()
     async for data in message.content.iter_any():
         content += data

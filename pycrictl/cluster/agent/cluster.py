@@ -1,8 +1,8 @@
 """The image pulls of the cluster, queried from the nodes that have some.
 
 These nodes are found by their pods, which are pending and, as far as is known, wait for an image.
-So the cost of a list depends on the number of pulls, not on that of nodes or pods. A node that does
-not answer is named in a warning; its pulls are shown with the state found in the pods.
+So the cost of a list depends on the number of pulls, not of nodes or pods. A node that does not
+answer is named in a warning; its pulls are shown with the state found in the pods.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Round(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """The answer of one node; ``odd`` names what was left out, ``problem`` why there is none."""
+    """The answer of one node, or a ``problem``; ``odd`` names the invalid parts left out."""
 
     objects: list[Document]
     odd: str = ""
@@ -124,7 +124,7 @@ class Cluster:
                 problem, wants_all = f"node {node} {doubts[node]}", bool(scope.pod)
                 objects += objects_of(by_node[node], (), node, wants_all=wants_all, problem=problem)
             elif answer.odd:
-                doubts[node] = f"answers what is not valid: {answer.odd}"
+                doubts[node] = f"gave an answer that is not valid: {answer.odd}"
             # A node may only report its own pods.
             of_node = scope._replace(node=node)
             for document in answer.objects:
@@ -133,7 +133,7 @@ class Cluster:
                     objects.append(document)
                     if document["status"].get("unknown"):
                         error = document["status"].get("error", "")
-                        doubts.setdefault(node, f"does not know them: {error}")
+                        doubts.setdefault(node, f"does not know its pulls: {error}")
         for node in doubts.keys() - self._doubtful:
             self._log.warning("node_doubtful", node=node, error=doubts[node])
         self._doubtful = (self._doubtful - {*nodes}) | doubts.keys()
@@ -166,7 +166,7 @@ class Cluster:
 
 
 def judged(items: object, most: int) -> tuple[list[Document], str]:
-    """Return another agent's valid objects, and a text of what was left out, empty for nothing."""
+    """Return another agent's valid objects, and a list of what was left out, as a text."""
     if not isinstance(items, list):
         return [], "items"
     wrong: list[str] = []
@@ -179,5 +179,5 @@ def judged(items: object, most: int) -> tuple[list[Document], str]:
     kinds = list(dict.fromkeys(wrong))
     texts = [*kinds[:_NAMED_FIELDS], *(["…"] if len(kinds) > _NAMED_FIELDS else [])]
     if len(items) > most:
-        texts.append(f"{len(items) - most} objects, as it may have {most}")
+        texts.append(f"{len(items) - most} objects over the limit of {most}")
     return documents, ", ".join(texts)

@@ -1,4 +1,4 @@
-"""Lists and watches of one scope: all clients share its rounds; without clients there are none.
+"""Lists and watches of one scope: its clients share the rounds, in which the nodes are queried.
 
 Versions let a watch resume where a list ended. They are integers that grow with time across all
 agents: milliseconds, and in the last six decimal digits a tag of the agent's node. Only the agent
@@ -41,7 +41,7 @@ MAX_REMOVED: Final = 2000
 """How many deleted objects are remembered for watches that begin at an earlier version."""
 
 LATELY_S: Final = 10.0
-"""How old a version may be with which a list of another agent is continued."""
+"""The maximum age of another agent's version from which a watch may continue."""
 
 LEAST_TIMEOUT_S: Final = 1800
 """How long a watch without a timeout lasts at least; at most twice as long (``kube-apiserver
@@ -130,7 +130,7 @@ class ObjectStore:
         )
 
     def _changed(self, document: Document, made: int, *, is_gone: bool = False) -> Stored:
-        """Return an object with the next version; it appeared at ``made``, or if 0, then."""
+        """Return an object with the next version; ``made`` is that of its appearance, 0 if new."""
         self.version += _TAGS
         shown = _versioned(document, self.version)
         return Stored(shown, made or self.version, self.version, is_gone)
@@ -222,7 +222,7 @@ class Feed:
 
     async def _round(self) -> None:
         pods = await self._pods()
-        # Nodes are asked until they report no pull any more: a while longer than it runs.
+        # Nodes are queried until they no longer report a pull: for a while after its end.
         nodes = {document["spec"].get("nodeName", "") for document in self.store.objects()} - {""}
         answers = await self._cluster.collect(self._scope, pods, nodes)
         objects = [document for document in answers.objects if self._scope.has(document)]
@@ -285,8 +285,8 @@ class Feeds:
 class WatchResponse:
     """One watch: a response of events, in the form that client-go's reflectors expect.
 
-    It begins with the changes since a resource version, or with all objects if there is none, or if
-    it is of another agent's list; bookmarks carry the version that it has reached (KEP-956).
+    It begins with the changes since a resource version, or with all objects if the request has none
+    or one of another agent; bookmarks carry the version that the watch has reached (KEP-956).
 
     Attributes:
         has_expired: whether the client was told to list again.

@@ -2,7 +2,7 @@
 
 Anyone who reaches the port could fill the agent's memory with connections that wait for TLS, and
 with heads of requests. So connections are accepted here, not by the library: each has little time
-and few bytes until it is authenticated, and beyond a number of them one is closed for each new one.
+and few bytes until it is authenticated, and beyond a limit, each new one closes an older one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pycrictl.cluster.agent.api.names import SERVICE, Refusal
 from pycrictl.streams.loop import end_tasks
 
 UNAUTHENTICATED_BYTES: Final = 96 * 1024
-"""What is read of such a connection: the head of a request, and the body of another agent's."""
+"""How much is read before authentication: a request's head, and the body of another agent's."""
 
 BACKLOG: Final = 2048
 """Connections that the kernel holds until they have sent data and are accepted."""
@@ -115,8 +115,8 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer an invalid request, or one that failed; of many, only some are logged."""
-        problem = message or (repr(exc) if exc is not None else "it takes too long")
+        """Answer an invalid request, or one that failed; the log of them is rate-limited."""
+        problem = message or (repr(exc) if exc is not None else "the request took too long")
         problem = problem.partition("\n")[0][:_MESSAGE_CHARS]
         if not isinstance(exc, ConnectionError):  # else the client has left
             self._listener.unserved(peer=request.remote or "", status=status, error=problem)
@@ -285,7 +285,7 @@ class Certificates:
         expiry_s: when the certificate expires, as wall time.
 
     Raises:
-        ConfigError: the files cannot be used, also by ``renew``.
+        ConfigError: the files cannot be used; ``renew`` raises it, too.
     """
 
     ca = ""
@@ -297,7 +297,7 @@ class Certificates:
         self.renew()
 
     def renew(self) -> bool:
-        """Read the files; return whether they have changed since they were read the last time."""
+        """Read the files; return whether they have changed since the last time."""
         contents = [_content(path, option) for option, path in self._files.items()]
         if contents == self._contents:
             return False

@@ -192,7 +192,7 @@ class Agent:
             self._news.set()
 
     async def _keep_open(self) -> None:
-        """Serve with what the files and the API server say now of certificates."""
+        """Keep serving with the current certificates, from the files and the API server."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._check_s):
@@ -219,11 +219,11 @@ class Agent:
     def _unready_reason(self) -> str:
         trust = self.access.trust
         if trust is None:
-            return "the API server has not said yet whom to trust"
+            return "the CA of the front proxy is not known yet"
         if not trust.proxy_ca:
             return "the API server names no front proxy to trust"
         if self._reflector.failing_s > self.unreached_s:
-            return f"the API server cannot be asked: {self._reflector.error}"
+            return f"queries to the API server fail: {self._reflector.error}"
         return ""
 
     async def _page(self, name: str) -> web.Response:
@@ -246,19 +246,19 @@ class Agent:
         gauge("ready", "Whether it is ready.", lambda: not self._unready_reason())
         gauge(
             "certificate_expiry_timestamp_seconds",
-            "Until when its certificate is valid.",
+            "When its certificate expires.",
             lambda: self._certificates.expiry_s,
         )
         running = gauge("copies_running", "Copies under way.")
-        spooled = gauge("copy_spool_bytes", "What copies take of the disk, or will.")
+        spooled = gauge("copy_spool_bytes", "Disk space that copies use or have reserved.")
         limit = gauge(
-            "copy_spool_limit_bytes", "What they may take (--spool-size); 0 for no limit."
+            "copy_spool_limit_bytes", "Disk space for copies (--spool-size); 0 for no limit."
         )
         limit.set(self._settings.spool_limit_bytes)
         if copies is not None:
             running.set_function(lambda: len(copies.running))
             spooled.set_function(lambda: copies.slots.held_bytes)
-        counted("turned_away", "Connections that were too many.", lambda: listener.turned_away)
+        counted("turned_away", "Connections over a limit.", lambda: listener.turned_away)
 
 
 def run(

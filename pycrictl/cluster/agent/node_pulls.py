@@ -57,7 +57,7 @@ _BEGINNINGS: Final = (PullPhase.QUEUED, PullPhase.PULLING, PullPhase.EXTRACTING)
 
 RETRY_S: Final = 2.0
 
-_NOT_LOOKED: Final = "the node's pulls have not been looked at yet"
+_NOT_LOOKED: Final = "the node's pulls are not known yet"
 
 Connect = Callable[[], "AbstractContextManager[tuple[CriClient, CriClient | None]]"]
 """Connects to the runtime, and to the proxy in front of it if there is one."""
@@ -122,7 +122,7 @@ class NodePulls:
 
     Args:
         first_poll_s: how long a request waits for the first poll of a source.
-        unasked_s: how long a source runs without a request; an open watch makes more of them.
+        unasked_s: how long a source runs without a request; an open watch keeps making requests.
         stuck_s: after this silence, a source counts as hung: all its waits have shorter limits.
     """
 
@@ -307,7 +307,7 @@ def recorder(pulls: NodePulls, load: Callable[[], Credential]) -> EventRecorder:
         except PycrictlError:
             await asyncio.sleep(IDLE_S)
             return []
-        # A pull may be forgotten before its last word is written: a started container tells it.
+        # A pull may be forgotten before its end is written; a started container shows that, too.
         needed = pulls_by_need(pods, running, wants_all=is_writing)
         return [state_of(need, pull) for need, pull in needed]
 
@@ -325,7 +325,7 @@ def state_of(need: Need, pull: PullState | None) -> PodPullState:
         phase,
         lambda took_s: event_text(
             need.image,
-            # A pod that waits again after its pull has begun: that pull was given up.
+            # If a pod waits again after its pull has begun, that pull was cancelled.
             Phase.FAILED if phase is PullPhase.WAITING else OF_LAYERS[phase],
             took_s,
             pull.sums if pull is not None else Sums(),

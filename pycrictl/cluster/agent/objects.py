@@ -26,7 +26,7 @@ _NOT_ITS_IMAGE: Final = frozenset(
     "CrashLoopBackOff CreateContainerConfigError CreateContainerError RunContainerError"
     " PostStartHookError PreCreateHookError PreStartHookError".split()
 )
-"""Why containers wait whose image is already present."""
+"""The reasons of waiting containers whose image is already present."""
 
 
 class PullPhase(StrEnum):
@@ -71,7 +71,7 @@ class Need:
 
     @property
     def has_started(self) -> bool:
-        """Whether a container has started, which proves its image."""
+        """Whether a container has started, which proves that the image is present."""
         return any(use.has_started for use in self.uses)
 
     @property
@@ -147,9 +147,8 @@ def pulls_by_need(
 def pull_for(need: Need, pulls: Sequence[PullState]) -> PullState | None:
     """Return the pull of an image that a pod needs.
 
-    A pull that may as well be that of another image is not. One that ended before the pod was
-    created was for another pod: it only shows that the image is present. Times of pods are in whole
-    seconds.
+    A pull that may as well be of another image is left out. A pull that ended before the pod was
+    created only shows that the image is present. Times of pods are in whole seconds.
     """
     pull = None
     for other in reversed(pulls):

@@ -50,8 +50,8 @@ class Peers:
     Args:
         namespace: the namespace of the agents' Service.
         ca: PEM of the agents' CA.
-        timeout_s: how long an agent may take to connect, and in all.
-        missing_s: the least time between two lists of the agents.
+        timeout_s: the time limit for connecting to an agent, and for a whole request.
+        missing_s: the shortest time between two lists of the agents.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Peers:
         protocol: str,
         max_bytes: int,
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """Open a WebSocket at a node's agent; WSServerHandshakeError if that refuses."""
+        """Open a WebSocket at a node's agent; raise WSServerHandshakeError if the agent refuses."""
         async with (
             self._asking(node, path, headers) as where,
             self._connections().ws_connect(
@@ -177,7 +177,7 @@ class Peers:
             raise ConnectError(f"its agent at {netloc} cannot be reached") from None
 
     async def _address(self, node: str) -> tuple[str, int]:
-        """Return where a node's agent is: as known lately, or asked anew if it may have moved."""
+        """Return the address of a node's agent; look it up again if the agent may have moved."""
         age_s = time.monotonic() - self._looked_at
         is_due = age_s >= self.missing_s and (self._is_stale or node not in self._addresses)
         if is_due or age_s >= ADDRESSES_S:

@@ -11,7 +11,7 @@ How ``kubectl get imagepulls -A -w`` is served:
 2. A list and its watches share a ``feed``: a round queries the nodes and compares the result with
    the objects before; each change gets a version and goes to every watch.
 3. ``cluster`` finds the nodes with pods that wait for an image (``asyncapi``), and queries their
-   agents (``peers``), by the CA among the files of ``listener.Certificates``; a token
+   agents (``peers``), which it verifies by the CA of ``listener.Certificates``; a token
    authenticates this agent to them.
 4. The agent of such a node follows its pulls in ``node_pulls`` with ``pulls.sources.node_watch``;
    ``objects`` joins them with the images of the pods, and ``api.answers`` writes the requested
@@ -73,7 +73,7 @@ class ApiCall(NamedTuple):
         if self.request.method != "GET":
             raise Refusal(405, f"only GET is served here, not {self.request.method[:20]}")
         if self.has_body:
-            raise Refusal(413, "a body is not taken")
+            raise Refusal(413, "a request body is not accepted")
 
 
 class AgentMetrics:
@@ -90,7 +90,7 @@ class AgentMetrics:
         )
         self._copy_bytes = page.counter(
             "copy_bytes",
-            "Bytes of archives that arrived, of all copies that are over.",
+            "Bytes of archives that were delivered by copies that are over.",
             "direction",
         )
         page.counted(
@@ -262,7 +262,7 @@ class Router:
 
 
 def _is_of_copies(words: list[str]) -> bool:
-    """Return whether a path may be about copies, which check the method and the user later."""
+    """Return whether a path may be about copies; then method and user are checked later."""
     match words:
         case ["apis", _, _, "namespaces", _, "pods", _, names.COPIES, *_]:
             return True

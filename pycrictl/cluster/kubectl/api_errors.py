@@ -126,7 +126,7 @@ def _of_reason(reason: str, message: str) -> PycrictlError:
 def _not_found(message: str) -> PycrictlError:
     kind = message.partition(" ")[0].partition(".")[0]
     everywhere = "" if kind == "nodes" else " -A"
-    hint = f"'kubectl get {kind}{everywhere}' shows which there are" if kind.isalpha() else None
+    hint = f"'kubectl get {kind}{everywhere}' lists them" if kind.isalpha() else None
     return NotFound(message, code="NotFound", details=message, hint=hint)
 
 
@@ -138,7 +138,7 @@ def _unreachable(text: str) -> PycrictlError:
 def _unauthorized() -> PycrictlError:
     return Denied(
         "the API server does not accept the credential",
-        hint="log in again, or 'kubectl config view --minify' shows its user",
+        hint="log in again; 'kubectl config view --minify' shows the user",
     )
 
 

@@ -74,7 +74,7 @@ PARSERS: Final[Mapping[str, Callable[[Document], Any]]] = {
     "imagepulls": lambda document: document,
     **{resource: partial(parse_workload, kind) for resource, kind in WORKLOADS.items()},
 }
-"""How the objects of each resource are kept."""
+"""The parsers of each resource's objects."""
 
 
 class ClusterState:
@@ -82,7 +82,7 @@ class ClusterState:
 
     Attributes:
         listed: the resources of which all objects are known.
-        missing: those that could not be listed.
+        missing: resources that could not be listed.
         logs: the last lines of containers, by the UID of the pod and the container's name.
     """
 
@@ -106,8 +106,8 @@ class ClusterState:
     def overview(self, now_s: float, reported: Collection[str], *, is_whole: bool) -> Overview:
         """Diagnose the pods, and the objects of the resources in ``reported``.
 
-        ``is_whole``: a namespace or a cluster is of interest rather than named objects, so that
-        healthy ones are only counted.
+        ``is_whole``: a namespace or the cluster was requested, not named objects; healthy objects
+        are then only counted.
         """
         events: dict[str, list[Event]] = defaultdict(list)
         for event in sorted(self._objects["events"].values(), key=lambda item: item.line.at_s):
@@ -173,7 +173,7 @@ class ClusterState:
     def _workloads(
         self, events: Mapping[str, list[Event]], replaced: set[tuple[str, str]], now_s: float
     ) -> Iterator[Workload]:
-        """Iterate over workloads, without those for which their controller's object speaks."""
+        """Iterate over workloads, except ReplicaSets of Deployments and replaced Jobs."""
         for resource in WORKLOADS:
             for workload in self._objects[resource].values():
                 is_part = workload.kind == "replicaset" and workload.owner.startswith("Deployment/")
@@ -188,7 +188,7 @@ class ClusterState:
                 yield claim._replace(warnings=_texts(events, claim.uid))
 
     def _claims(self, events: Mapping[str, list[Event]], pods: Iterable[Pod]) -> Iterator[Claim]:
-        """Iterate over the claims without a volume that no pod waits for."""
+        """Iterate over the unbound claims that no pod waits for."""
         awaited = {(pod.namespace, name) for pod in pods for name in pod.claims if not pod.node}
         for claim in self._unbound(events):
             if (claim.namespace, claim.name) not in awaited:

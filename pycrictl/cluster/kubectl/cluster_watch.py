@@ -194,10 +194,10 @@ class PullObject(NamedTuple):
     """The required parts of an ImagePull object.
 
     Attributes:
-        pull: without what its status says; its pod is the first of those that share the pull.
+        pull: the pull without its status; its pod is the first of the pods that share it.
         node: the node that pulls, empty before the pod has one.
         namespace, name: of the object's pod.
-        has_begun: there is a pull, not only a pod that waits for one.
+        has_begun: whether there is a pull, not only a pod that waits for one.
     """
 
     pull: PullState
@@ -218,9 +218,9 @@ class PullObject(NamedTuple):
 class PullObjects:
     """The pulls in lists and watches of ImagePull objects, and which are under way. Pure.
 
-    A pull has its node where pulls of several nodes are shown, since each node pulls the same
-    bytes. On one node, several pods that need one image share its pull, which is named after the
-    first of them.
+    If pulls of several nodes are shown, each pull names its node, since each node pulls an image
+    for itself. On one node, several pods that need one image share its pull, which is named after
+    the first of them.
 
     Args:
         has_pod: whether the pod of this namespace and name is selected.
@@ -249,7 +249,7 @@ class PullObjects:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a wanted pull is under way; pods may wait for others that may never begin."""
+        """Whether a wanted pull is under way; pulls that pods still wait for may never begin."""
         return any(pull.has_begun and not pull.is_over for pull in self._objects.values())
 
     def receive_list(self, body: bytes) -> list[PullState]:
@@ -310,7 +310,7 @@ class PullObjects:
             shown = shown._replace(pull=pull)
         self._objects[uid] = shown
         if phase is Phase.DONE and old is not None and old.phase is phase:
-            return  # that has been said; a list repeats it
+            return  # already reported; a list repeats it
         if stands == "Succeeded":
             is_old = not self.version  # it ended before the watch began
             if is_old and not self._is_of_one_pod:

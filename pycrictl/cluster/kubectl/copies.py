@@ -111,8 +111,8 @@ class CopyApi:
     def begin(self, spec: dict[str, Any], session: str = "") -> dict[str, Any]:
         """Begin a copy; return its session.
 
-        ``session`` may name it, 32 unguessable hexadecimal digits: it can then be abandoned even if
-        the answer is lost.
+        ``session`` may be its name, 32 unguessable hexadecimal digits: then the copy can be
+        abandoned even if the answer is lost.
         """
         kind = {"apiVersion": f"{GROUP}/{VERSION}", "kind": COPY_KIND}
         metadata = {"metadata": {"name": session}} if session else {}
@@ -377,7 +377,7 @@ def in_cluster(
 
     Args:
         options: kubectl's own options.
-        namespace: empty for that of kubectl's context, unless the pod names one.
+        namespace: empty for that of kubectl's context; a namespace in ``path`` replaces it.
         container: empty for the pod's default.
 
     Raises:

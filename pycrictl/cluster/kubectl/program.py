@@ -178,7 +178,7 @@ class KubectlProxy:
             assert process.stdout is not None
             ready, _, _ = select.select([process.stdout], [], [], READY_S)
             if not ready:
-                raise ConnectError(f"kubectl proxy does not listen within {READY_S:g} s")
+                raise ConnectError(f"kubectl proxy did not listen within {READY_S:g} s")
             if not process.stdout.readline():
                 code = process.wait()
                 raise api_errors.of_text(complaint(), code)
@@ -191,7 +191,7 @@ class KubectlProxy:
 async def read(
     target: Target, method: str = "GET", body: bytes = b"", *, timeout_s: float = 30.0
 ) -> AsyncIterator[bytes]:
-    """Yield the body of a response to JSON; raise UpgradeRefused unless its status is 2xx.
+    """Send a JSON request, and yield the body of its response; raise UpgradeRefused if not 2xx.
 
     ``timeout_s`` limits connecting, and then the time until the response begins.
     """

@@ -126,7 +126,7 @@ class ClusterView:
 
     async def _update(self, watches: bool) -> None:
         if not self._versions:
-            gc.disable()  # it would visit each new object often, half of the time, and no cycle
+            gc.disable()  # it would take half of the time, and find no cycle
             listing = map(self._list, self._queries)
             outcomes = await asyncio.gather(*listing, return_exceptions=True)
             gc.freeze()
@@ -228,7 +228,7 @@ _RESOURCES: Final = {
 
 
 def needs_log(pod: Pod) -> Iterator[tuple[str, bool]]:
-    """Iterate over the containers whose log may say why, and whether it is their previous run."""
+    """Iterate over the containers whose log may say why; True is for their previous run's log."""
     for image in pod.images:
         if image.run.exit_code or (image.role == "init" and image.run.state == "running"):
             yield image.container, False

@@ -68,7 +68,7 @@ def test_the_api_server_is_away(cluster: Cluster) -> None:
     wait_until(lambda: agent._reflector.error is not None)
     assert probe(cluster, "/readyz") == (200, "ok")
     agent.unreached_s = 0.0
-    why = "the API server cannot be asked: the API server answered 401: Unauthorized"
+    why = "queries to the API server fail: the API server answered 401: Unauthorized"
     assert probe(cluster, "/readyz") == (503, why)
     assert probe(cluster, "/livez") == (200, "ok")
     cluster.api.tokens["api-token"] = Token(User("system:serviceaccount:pycrictl:pycrictl-agent"))

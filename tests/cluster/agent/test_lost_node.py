@@ -149,7 +149,7 @@ def test_all_others_are_shown_in_each_form(cluster: Cluster, lost: Agent) -> Non
     assert answer.status == 200
     items = {item["metadata"]["name"]: item["status"] for item in strictly(answer.content)["items"]}
     assert items.keys() == {"web.main", "db.main"}
-    assert '299 - "node n2 answers what is not valid: ' in warning(answer)
+    assert '299 - "node n2 gave an answer that is not valid: ' in warning(answer)
     assert "status.etaSeconds" in warning(answer)
     table = ask(cluster, accept=TABLE)
     assert table.status == 200
@@ -183,7 +183,7 @@ def test_more_objects_than_the_node_has_pods(cluster: Cluster, lost: Agent) -> N
     say_items(lost, *(pull(f"db{number}") for number in range(2000)))
     answer = ask(cluster)
     assert len(answer.document["items"]) == MAX_OTHERS + 1
-    assert "1749 objects, as it may have 251" in warning(answer)
+    assert "1749 objects over the limit of 251" in warning(answer)
 
 
 def test_objects_of_pods_of_other_nodes(cluster: Cluster, lost: Agent) -> None:

@@ -268,7 +268,7 @@ def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) ->
             "the agent of this cluster is older than this program",
             "",
         ),
-        (["--node=n7"], {}, 'nodes "n7" not found', "'kubectl get nodes' shows which there are"),
+        (["--node=n7"], {}, 'nodes "n7" not found', "'kubectl get nodes' lists them"),
         (["nope"], {}, 'pods "nope" not found', ""),
         (["deployment/nope"], {}, 'deployments.apps "nope" not found', ""),
         (["web", "--token=expired"], {}, "does not accept the credential", "log in again"),

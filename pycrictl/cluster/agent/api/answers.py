@@ -38,12 +38,12 @@ _COLUMNS: Final = (
     ("Phase", _ALWAYS, "Where the pull stands."),
     ("Percent", _ALWAYS, "How much of the work is done."),
     ("Progress", _ALWAYS, "Bytes that have arrived."),
-    ("ETA", _ALWAYS, "How long it still takes."),
-    ("Age", _ALWAYS, "Since when it runs, or is waited for."),
+    ("ETA", _ALWAYS, "The time left."),
+    ("Age", _ALWAYS, "How long it has been running or awaited."),
     ("Node", _WIDE, "The node that pulls."),
     ("Rate", _WIDE, "Bytes a second."),
-    ("Queue", _WIDE, "The place in the line of those that wait for a slot."),
-    ("Reason", _WIDE, "What the kubelet says of the container."),
+    ("Queue", _WIDE, "The place in the line for a slot."),
+    ("Reason", _WIDE, "The kubelet's reason why the container waits."),
     ("Error", _WIDE, "Why the pull failed, or why nothing is known of it."),
 )
 
@@ -89,7 +89,7 @@ def parse_fields(text: str) -> FieldSelector:
 class ListQuery(NamedTuple):
     """The parameters of a list or watch (``metav1.ListOptions``).
 
-    ``selects_labels``: there is a label selector, which no object fits: none has labels.
+    ``selects_labels``: there is a label selector; no object fits it, as none has labels.
     """
 
     fields: FieldSelector = FieldSelector()
@@ -127,7 +127,7 @@ def parse_query(given: dict[str, str]) -> ListQuery:
     if match not in ("", "Exact", "NotOlderThan"):
         raise Refusal(422, f"resourceVersionMatch: {match[:50]!r} is not supported")
     if is_watch and (match or "sendInitialEvents" in given):  # clients then list and watch
-        raise Refusal(422, "sendInitialEvents and resourceVersionMatch are not for a watch here")
+        raise Refusal(422, "sendInitialEvents and resourceVersionMatch are not for watches")
     include = given.get("includeObject", "") or "Metadata"
     if include not in ("None", "Metadata", "Object"):
         raise Refusal(400, f"unrecognized includeObject value: {include[:50]!r}")
@@ -228,7 +228,7 @@ def _seconds(given: dict[str, str]) -> int:
 
 
 def columns(*, with_queue: bool = False) -> list[Document]:
-    """Return the definitions of the columns; ``with_queue``: a pull is in the line."""
+    """Return the definitions of the columns; ``with_queue``: Queue even without ``-o wide``."""
     return [
         {
             "name": name,

@@ -37,7 +37,7 @@ _PHASES: Final = {
     State.COPYING: "Transferring",
     State.DONE: "Succeeded",
 }
-"""The phases of copies in the API; that of other states is Failed at the end, else Committing."""
+"""The phases of copies in the API. Other states are Failed if the copy is over, else Committing."""
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class CopyRequest(NamedTuple):
 
 
 class CopySpec(NamedTuple):
-    """The copy that is requested; size and checksum are known only of one into a container."""
+    """The copy that is requested; size and checksum are set only for a copy into a container."""
 
     direction: str = "Unknown"  # "To" or "From" the container, once the request was read
     path: bytes = b""
@@ -81,7 +81,7 @@ def parse_request(body: bytes) -> tuple[str, CopySpec]:
     """Return the name in a request that begins a copy, empty if absent, and its spec.
 
     Raises:
-        Refused: it is not valid.
+        Refused: the request is not valid.
     """
     if len(body) > MAX_BODY_BYTES:
         raise Refused(413, "the object is too large")
@@ -125,7 +125,7 @@ def _spec(spec: dict[str, Any]) -> CopySpec:
 def _value(
     document: object, key: str, read: Callable[[object], T | None], default: T | None = None
 ) -> T:
-    """Return a value of an object, or the default; without one it is required."""
+    """Return a value of an object, or the default; without a default, the value is required."""
     try:
         value = strict(mapping(document).get(key), read)
     except ValueError:
@@ -142,7 +142,7 @@ class NodeCopy(Copy):
     """A copy, and its request."""
 
     user: CopyOwner
-    pod: Pod  # As it was then; its UID distinguishes it from another of that name
+    pod: Pod  # As it was at the request; its UID differs from that of a later pod of that name
     spec: CopySpec
     created: str  # When it was requested (RFC 3339)
 
@@ -191,12 +191,12 @@ class NodeCopy(Copy):
 
 
 class CopyEnded(NamedTuple):
-    """What log and metrics get of a copy that is over or was refused."""
+    """A copy that is over or was refused, for the log and the metrics."""
 
     owner: CopyOwner
     pod: str  # NAMESPACE/NAME
     spec: CopySpec
-    end: State  # One in which a copy is over (``copy.service.life``)
+    end: State  # A final one (``copy.service.life``)
     size_bytes: int = 0  # Of the archive, as announced or made
     moved_bytes: int = 0  # How much of that was delivered
     error: str = ""  # Why it failed or was refused
@@ -231,7 +231,7 @@ class Refused(Refusal):
 
 
 def refused(exc: PycrictlError) -> Refused:
-    """Return the response to a request that has failed, or whose copy has."""
+    """Return the response to a request that has failed, or whose copy has failed."""
     if isinstance(exc, GivenUp):
         return Refused(503 if exc.event is Event.STOPPED else 410, exc.message)
     _, code = refusal_codes(exc)

@@ -149,11 +149,11 @@ async def _forward(
                         downstream = await accept(request)
                         await _relay(downstream, upstream)
                         return downstream
-                # The library hides why the other agent refused: a plain request is refused, too.
+                # The library hides why the other agent refused; a plain request gets the reason.
             body = await asked.body()
             async with peers.request(pod.node, request.method, path, headers, body) as response:
                 content = await read_body(response, MAX_ANSWER_BYTES)
-                # Encoded anew: the node's content is forwarded, but none of its bytes.
+                # Encoded anew: no bytes of another node are forwarded as they are.
                 document = parse(content, most=MAX_ANSWER_VALUES)
                 retry = response.headers.get("Retry-After", "")
                 retry_after_s = int(retry) if re.fullmatch("[0-9]{1,4}", retry) else 0
@@ -161,7 +161,7 @@ async def _forward(
     except TimeoutError:
         raise Refused(503, f"the agent of node {pod.node} does not answer") from None
     except ValueError:
-        raise Refused(503, f"the agent of node {pod.node} answers what is not valid") from None
+        raise Refused(503, f"the agent of node {pod.node} gave no valid answer") from None
     except PycrictlError as exc:
         raise Refused(503, f"node {pod.node}: {exc.message}") from None
 

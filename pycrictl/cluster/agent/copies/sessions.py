@@ -1,6 +1,6 @@
 """The copies of this node as sessions of the API: its requests become calls of ``copy.service``.
 
-A copy ends with its agent; its client then starts it again.
+A copy ends with its agent, and must then be started again.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Sessions:
                     copy = self._find(name, owner, pod)
                     await self.service.commit(copy, PATIENCE_S)
                 case "POST", [name, "abandon"]:
-                    copy, why = self._find(name, owner, pod), "it was given up"
+                    copy, why = self._find(name, owner, pod), "it was cancelled"
                     await self.service.give_up(copy, Event.ABANDONED, why, limit_s=PATIENCE_S)
                 case "GET", [name, "data"]:
                     return await self._move(self._find(name, owner, pod), asked)
@@ -118,7 +118,7 @@ class Sessions:
         return copy
 
     async def _move(self, copy: NodeCopy, asked: CopyRequest) -> web.StreamResponse:
-        """Upgrade the connection of a request, and continue a copy over it until that is over."""
+        """Upgrade the connection of a request, and continue a copy over it until it is closed."""
         offset = asked.given.get("offset", "0")
         if not re.fullmatch("[0-9]{1,19}", offset):
             raise Refused(400, "offset is not a number")

@@ -1,6 +1,6 @@
 """The WebSocket of a copy: its server in the event loop, and the link for the copy's thread.
 
-The library's server takes frames without a mask, too, which others refuse (RFC 6455, 5.1).
+The library's server also accepts frames without a mask, which RFC 6455 (5.1) forbids.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def accept(request: web.BaseRequest) -> web.WebSocketResponse:
         timeout=limits.GOODBYE_S,
     )
     if socket.can_prepare(request).protocol != PIECES_PROTOCOL:
-        raise Refused(400, f"the bytes of a copy go over a WebSocket with {PIECES_PROTOCOL}")
+        raise Refused(400, f"a copy needs a WebSocket with {PIECES_PROTOCOL}")
     await socket.prepare(request)
     return socket
 

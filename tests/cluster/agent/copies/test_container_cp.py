@@ -175,7 +175,7 @@ def test_what_cannot_be(plugin: Plugin, cluster: Cluster, node: Path, tmp_path: 
         (["f", "g"], "add the path in the container: f:/PATH or g:/PATH"),
         (["web:/to/nothing", tmp_path], "no such file"),
         ([tmp_path / "none", "web:/to"], "no such file"),
-        (["none:/to", tmp_path], "hint: 'kubectl get pods -A' shows which there are"),
+        (["none:/to", tmp_path], "hint: 'kubectl get pods -A' lists them"),
         (["waits:/to", tmp_path], "has not been assigned to a node yet"),
         (["away:/to", tmp_path], "node n2: no agent runs on it"),
         ([file, "a/b/c:/to"], 'invalid namespace name: "a/b"'),
