@@ -45,7 +45,7 @@ class ProxyClient(NamedTuple):
 def find_proxy(admin_socket: str, *, is_strict: bool = False) -> ProxyClient | None:
     """Return the proxy at an admin socket; None if there is none, or it is an older version.
 
-    A proxy that does not answer raises PycrictlError if ``is_strict``; otherwise it is None too.
+    If the proxy does not answer, raise PycrictlError if ``is_strict``, else return None.
     """
     path = noderoot.given(socket_path(admin_socket, "admin-socket"))
     if not Path(path).exists():

@@ -116,11 +116,11 @@ def set_globals(
             metavar="[USER@]HOST[:PORT]",
             envvar="PYCRICTL_HOST",
             show_envvar=False,
-            help="Run the command there: HOST,HOST, node[01-20], @GROUP or @FILE; repeatable"
-            " [$PYCRICTL_HOST].",
+            help="Run the command on these hosts: HOST,HOST, node[01-20], @GROUP or @FILE;"
+            " repeatable [$PYCRICTL_HOST].",
         ),
     ] = None,
-    sudo: Annotated[bool, _of_hosts("--sudo", help="Run it as root there.")] = False,
+    sudo: Annotated[bool, _of_hosts("--sudo", help="Run the command as root.")] = False,
     no_keep: Annotated[
         bool, _of_hosts("--no-keep", help="Remove the program there afterwards.")
     ] = False,
@@ -139,7 +139,7 @@ def set_globals(
             "--parallel",
             parser=options.natural,
             metavar="INT",
-            help="How many hosts run it at the same time.",
+            help="How many hosts run the command at the same time.",
         ),
     ] = MOST_HOSTS,
     connect_timeout: Annotated[

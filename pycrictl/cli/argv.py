@@ -38,7 +38,7 @@ class CommandLine(NamedTuple):
     topics: list[str]
 
     def words(self) -> Iterator[tuple[str, str]]:
-        """Yield each option with its name: one word, which means the same to ``parse``."""
+        """Yield each option's name, and the option as one word that ``parse`` reads as the same."""
         for name, value in self.values.items():
             for item in value if isinstance(value, list) else [value]:
                 text = str(item).lower() if isinstance(item, bool) else item

@@ -57,8 +57,8 @@ class BoardRow:
     """A container (perhaps not created yet), a pod, or a pull that belongs to neither.
 
     ``pod`` is NAMESPACE/NAME, or empty if unknown; ``container`` is empty for the pod itself, and
-    ``id`` until the container exists. ``severity_key`` orders sick rows, the smallest first. The
-    row waits for ``pull``, which is None for another host's; ``node`` is that host.
+    ``id`` until the container exists. ``severity_key`` orders sick rows, the smallest first.
+    ``pull`` is what the row waits for; in a row of another host, ``node``, it is None.
     """
 
     pod: str
@@ -74,7 +74,7 @@ class BoardRow:
 
     @property
     def name(self) -> str:
-        """The pod, or the last part of the image, behind the node if there are several."""
+        """The pod, or the last part of the image; with several nodes, after the node's name."""
         name = self.pod or self.image.rpartition("/")[2]
         return f"{self.node} {name}".rstrip() if self.node else name
 
@@ -143,7 +143,7 @@ def ordered(rows: Iterable[BoardRow]) -> tuple[BoardRow, ...]:
 
 
 def rows_in(board: Mapping[str, Any], node: str) -> list[BoardRow]:
-    """Read the rows of a host's board; ValueError, TypeError or KeyError if it is none."""
+    """Read the rows of a host's board; raise ValueError, TypeError or KeyError if invalid."""
     rows = []
     for entry in board.get("rows") or ():
         weight, rank = entry["severity"]
@@ -266,7 +266,7 @@ def _head_lines(board: Board, columns: int) -> list[str]:
 def lines_of(board: Board, columns: int) -> Iterator[str]:
     """Yield the lines of the screen, none wider than ``columns``; those of sick rows begin with !.
 
-    If many rows have long names, these are cut in their middle.
+    Long names are cut in the middle.
     """
     yield from _head_lines(board, columns)
     pod_width = max((width(row.name) for row in board.rows if row.pod or row.node), default=0)

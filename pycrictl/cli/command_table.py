@@ -1,4 +1,4 @@
-"""The table of all commands and plugins; help and completion import no command to read it.
+"""The table of all commands and plugins, which help and completion read without importing them.
 
 A test imports every entry and compares it with its module: name, summary and aliases cannot drift.
 """
@@ -28,7 +28,7 @@ class Grammar(Enum):
 
     @property
     def is_interspersed(self) -> bool:
-        """Whether options may follow positionals, which in REMOTE end with a remote command."""
+        """Whether options may follow positionals; in REMOTE, those end with a remote command."""
         return self is not Grammar.REMOTE
 
     @property
@@ -203,7 +203,7 @@ BY_NAME: Final = {name: entry for entry in COMMANDS for name in entry.names}
 
 
 def find(word: str) -> CommandSpec:
-    """Return the command with this name or alias; else UnknownCommand, with the nearest as hint."""
+    """Return the command with this name or alias; raise UnknownCommand with a hint."""
     if word in BY_NAME:
         return BY_NAME[word]
     near = get_close_matches(word.lower(), BY_NAME, n=1)
@@ -212,7 +212,7 @@ def find(word: str) -> CommandSpec:
 
 
 # kubectl finds plugins by their program names: kubectl-image_pull_progress is "kubectl
-# image-pull-progress". Its connection options are not interpreted here but handed on to it.
+# image-pull-progress". kubectl's connection options are not interpreted but handed on to kubectl.
 
 KUBECTL: Final = "kubectl"
 PREFIX: Final = "kubectl-"

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from pycrictl.hosts.session import Process
 
 Start = Callable[[Sequence[str], Sequence[str], int | None], "Process"]
-"""Starts a command line of a host, with more variables and its standard input, if any."""
+"""Starts a command line on a host, with additional variables and a standard input, if any."""
 
 
 class OverHosts:
     """A method of ``copy`` for a container on another host, or one on each of several.
 
     Args:
-        starts: what starts a command line on a host, by host.
-        container: its name there.
-        options: words for ``cp`` there.
+        starts: the functions that start a command line, by host.
+        container: the container's name on the hosts.
+        options: further words for their ``cp``.
     """
 
     name = "host"
@@ -89,7 +89,7 @@ class OverHosts:
                 for piece in archive.pieces():
                     try:
                         write_pieces(here, [piece])
-                    except OSError:  # it is read no more, and the other end tells why
+                    except OSError:  # the other end has stopped reading, and reports why
                         break
                     watch.on_bytes(len(piece))
                 pipe.close()
@@ -102,7 +102,7 @@ class OverHosts:
 
 
 class _End:
-    """The other ``cp``: entries that it left out, its sums, its error, which are JSON lines."""
+    """The output of the other ``cp``: skipped entries and sums as JSON lines, and its error."""
 
     def __init__(self, process: Process, watch: Watch) -> None:
         self.process, self.summary = process, Summary()

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
 
 
 def _reported(context: AppContext, run: Callable[[], int]) -> int:
-    """Return the exit status of ``run``, after the report of its error."""
+    """Return the exit status of ``run``; if it raises an error, report that first."""
     try:
         code = run()
         context.env.stdout.flush()

@@ -56,9 +56,9 @@ class Travel(NamedTuple):
         options: options that name a small file.
         input: spellings of an option whose file becomes standard input, and ``-`` its value.
         output: spellings of an option whose file gets standard output, and ``-`` its value.
-        reads: options that make it read standard input; ``-`` as a source does; ``*`` for always.
+        reads: options that make it read standard input; ``-`` is for a source ``-``, ``*`` always.
         wants: why it needs a single host, if it does.
-        variables: that are sent as files are.
+        variables: names of environment variables that are sent like files.
     """
 
     files: tuple[int, ...] = ()
@@ -92,7 +92,7 @@ class _Command(NamedTuple):
     Attributes:
         words: the command line there, global options included.
         files: contents of files that are sent, by their places in ``words``.
-        variables: secret ones, which are sent with the files.
+        variables: environment variables with secrets, which are sent with the files.
         input_from: the descriptor that becomes standard input; None if the command reads none.
         output_to: the file that gets standard output; empty for this program's own.
     """
@@ -119,14 +119,14 @@ class _Command(NamedTuple):
         start["environ"].append(f"COLUMNS={env.columns or 80}")
         start["terminals"] = ["1"] * env.stdout_is_terminal + ["2"] * env.stderr_is_terminal
         start["records"] = [os.urandom(32).hex()]
-        if "events" in self.words:  # they do not end, and are lines
+        if "events" in self.words:  # events are lines without end
             start["plain"] = [""]
         return start
 
     def process(
         self, host: str, words: Sequence[str], variables: Sequence[str], stdin: int | None
     ) -> session.Process:
-        """Start it with more words and without a terminal; the error names the host."""
+        """Start the command with more words and without a terminal; the error names the host."""
         with _named(host):
             way = self.ssh.reach(host)
             start = self._replace(words=[*self.words, *words]).start(host)
@@ -250,7 +250,7 @@ def _together(
         for event in events:
             merged.show(event)
     failed = [f"{host} ({merged.failed[host]})" for host in hosts if host in merged.failed]
-    if failed and name not in ("why", "doctor"):  # their status tells of problems
+    if failed and name not in ("why", "doctor"):  # their status reports problems
         env.error(f"failed on {len(failed)} of {plural(len(hosts), 'host')}: {', '.join(failed)}")
     return ExitCode.FAILURE if failed else ExitCode.OK
 
@@ -279,7 +279,7 @@ def _with_files(command: _Command, travel: Travel, line: CommandLine, before: in
     """Return a command with the files of this machine that its line names.
 
     Args:
-        before: how many of its words are before the command's own ones.
+        before: the number of words before the command's own.
     """
     environ, source = command.env.environ, {"-"} & {*line.positionals[:-1]}
     command = command._replace(

@@ -26,7 +26,7 @@ Command = Callable[..., None]
 
 
 def with_records(command: Command) -> Command:
-    """Return a command with the fields of its records as parameters in their places.
+    """Return a command that takes the fields of its records as parameters.
 
     A record is a dataclass whose fields are options, declared like parameters of a command.
     """

@@ -54,7 +54,7 @@ class Persona(Wording):
 
     Attributes:
         version: what ``--version`` prints.
-        is_crictl: whether words select, mistakes pass and output looks as in crictl: no names of
+        is_crictl: whether arguments, mistakes and output are handled as in crictl: no names of
             pods without labels; an update of nothing or ``rmi --all`` with names is accepted;
             output is not fitted to the terminal, and failures are not explained.
     """
@@ -113,7 +113,7 @@ class Persona(Wording):
     # Output
 
     def inform(self, env: Environment, text: str) -> None:
-        """Write a note about a success, of which pycrictl itself is silent."""
+        """Write a note about a success, about which pycrictl itself writes nothing."""
 
     def whole_output(self, stdout: bytes, stderr: bytes, code: int) -> tuple[bytes, bytes]:
         """Return what ``exec --sync`` writes to standard output and to standard error."""
@@ -189,7 +189,7 @@ class Crictl(Persona):
             return warnings
         if Path(noderoot.given(DEFAULT_PATH)).exists():
             return ()
-        return (f"config file {DEFAULT_PATH} does not exist; one beside the program will do",)
+        return (f"config file {DEFAULT_PATH} does not exist; trying the one beside the program",)
 
     def exit_status(self, code: int) -> int:
         return min(code, ExitCode.FAILURE)
@@ -225,7 +225,7 @@ class Crictl(Persona):
         env.note(text)
 
     def whole_output(self, stdout: bytes, stderr: bytes, code: int) -> tuple[bytes, bytes]:
-        # Both go to standard output, each with a newline; of a failure only the latter is reported.
+        # Both go to standard output, each with a newline; after a failure, only stderr is shown.
         return (b"", stderr) if code else (b"%b\n%b\n" % (stdout, stderr), b"")
 
     def has_failed(self, env: Environment, container_id: str, failure: str) -> bool:

@@ -61,7 +61,7 @@ def pull_image(
 
 @dataclass(frozen=True, slots=True)
 class CredentialOptions:
-    """The options about credentials of files and of the node, for requests without others."""
+    """The options about credentials from files and the node, for requests without their own."""
 
     authfile: Annotated[
         str,
@@ -84,7 +84,7 @@ class CredentialOptions:
     def keyring(self, app: AppContext) -> Keyring | None:
         """Return the credentials; None if none are to be used.
 
-        Under the name crictl, they are only used if a file of them is named.
+        Under the name crictl, they are only used if an option names their file.
         """
         if self.no_credentials and (self.authfile or self.docker_config):
             raise UsageError("--no-credentials cannot be combined with files of credentials")

@@ -1,4 +1,4 @@
-"""What the options of the services have in common, ``proxy`` and ``agent``."""
+"""What the options of the services ``proxy`` and ``agent`` have in common."""
 
 from __future__ import annotations
 

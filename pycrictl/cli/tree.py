@@ -54,7 +54,7 @@ class LineContext(typer.Context):
 
 
 class Program(TyperCommand):
-    """The program itself: the global options, and behind them a command."""
+    """The program itself: the global options, followed by a command."""
 
     context_class = LineContext
 
@@ -99,7 +99,7 @@ class Program(TyperCommand):
         ctx.obj.use_root()
 
     def resolve(self, ctx: Context) -> tuple[str, Command, list[str]]:
-        """Return the command that a context's words name, as it was named, and its own words."""
+        """Return the name in a context's words, the command of that name, and its own words."""
         word, *rest = ctx.args
         if word in HELP_WORDS:
             if not rest:

@@ -140,7 +140,7 @@ def test_set(path: str) -> None:
 
 def test_cancel(path: str) -> None:
     run = limiter(path, "cancel", "a/one")
-    assert (run.code, run.stdout) == (0, "given up: a/one\\x1b (default/w1)\ngiven up: a/one\n")
+    assert (run.code, run.stdout) == (0, "cancelled: a/one\\x1b (default/w1)\ncancelled: a/one\n")
     assert limiter(path, "cancel", "b").stderr == "pycrictl: no such pull waits\n"
 
 

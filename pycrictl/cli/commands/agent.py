@@ -120,7 +120,7 @@ def agent(
         str,
         options.file_option(
             "--kubelet-config",
-            help="For quotas of copies not given here, use the kubelet's configuration, such"
+            help="Take quotas of copies that no option sets from the kubelet's configuration, such"
             " as /var/lib/kubelet/config.yaml; enableDebuggingHandlers: false there turns copies"
             " off.",
         ),

@@ -83,7 +83,7 @@ def load(
         options.file_option("--input", "-i", help="Read the archive from FILE; - is stdin."),
     ] = "-",
     name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="Name of an image that has none.")
+        str, typer.Option("--name", metavar="NAME", help="Name for an image that has none.")
     ] = "",
     unpack: Annotated[
         bool, typer.Option("--unpack", help="Unpack now, not when a container first needs it.")
@@ -111,13 +111,13 @@ def load(
                 with closing(containerd):
                     names = _run(work, input_, name, app.outlet(progress, stdout="result"))
             except KeyboardInterrupt:
-                message = "the load was stopped; what has arrived is kept for a day"
-                raise Interrupted(f"{message}, for the next one") from None
+                message = "the load was stopped; the data so far is kept for a day"
+                raise Interrupted(f"{message}, for the next load") from None
     app.env.stdout.writelines(f"{escape(loaded)}\n" for loaded in names)
 
 
 def _run(work: Load, path: str, name: str, outlet: Outlet) -> list[str]:
-    """Load an archive in another thread, and show how far it is meanwhile."""
+    """Load an archive in another thread, and show its progress."""
     tracker = Tracker()
     with archive.opened(path) as members, closing(open_display(outlet)) as display:
         result = call_in_thread(partial(work.run, members, name=name))

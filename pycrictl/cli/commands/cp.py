@@ -1,4 +1,4 @@
-"""``pycrictl cp``; from arguments to the exit status for ``kubectl container-cp``, too.
+"""``pycrictl cp``, and its parts that are also used by ``kubectl container-cp``.
 
 The parent process may have closed the standard streams, or made them non-blocking for all processes
 that share them.
@@ -168,9 +168,9 @@ def _copy_all(
     opened: Opened,
     meter: _Meter,
 ) -> list[PycrictlError]:
-    """Copy, and return the errors of those of several sources that failed.
+    """Copy; return the errors of failed sources if there are several sources in containers.
 
-    Sources on this machine become one copy, all or nothing; those in containers one each.
+    Sources on this machine are one copy, all or nothing; each source in a container is one.
     """
     if isinstance(request, spec.CopyTo):
         with opened(request.destination, meter.watch) as usable:
@@ -212,7 +212,7 @@ class _Meter:
         self._total_bytes = 0
         self._begun_bytes = 0
         self._began_s = env.clock()
-        # For the display, used by both threads. Numbers need none: one thread alone writes each.
+        # For the display, used by both threads. Numbers need no lock: one thread writes each.
         self._lock = threading.Lock()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -34,7 +34,7 @@ def debug(
 
     The shell is a static busybox in the container's network, PID, IPC and UTS namespaces, with a
     root of its own; the container's files are below /container. Nothing is left in the container.
-    Root on the node only. The exit status is the command's.
+    Only root on the node can run it. The exit status is the command's.
 
     Example: pycrictl debug web
     """

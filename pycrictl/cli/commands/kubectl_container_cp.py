@@ -26,7 +26,7 @@ def container_cp(
             "--container",
             "-c",
             metavar="CONTAINER",
-            help="Container (default: the pod's own).",
+            help="Container (default: the pod's default container).",
         ),
     ] = "",
     namespace: Namespace = None,

@@ -58,4 +58,4 @@ def image_pull_progress(
     finally:
         display.close()
     if not has_seen:
-        app.env.note("'kubectl why' says what its pods wait for")
+        app.env.note("'kubectl why' says what the pods wait for")

@@ -38,7 +38,7 @@ def logs(
         typer.Option(
             "--follow",
             "-f",
-            help="Keep following until the container, or all of the pod's, have ended.",
+            help="Follow until the container, or all containers of the pod, have ended.",
         ),
     ] = False,
     limit_bytes: Annotated[

@@ -121,7 +121,7 @@ def pull(
         else:
             results.say([f"Image is up to date for {outcome.reference}"])
 
-    # One after the other, each has its own display, and its line at once.
+    # Images pulled one after the other each have a display, and print their line at once.
     is_together = at_once > 1 or bool(from_)
     outcomes: list[PullOutcome] = []
     with app.open_client("image") as client:

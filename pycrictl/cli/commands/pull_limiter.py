@@ -93,7 +93,7 @@ def cancel(
     app: AppContext = ctx.obj
     for call in _ask(app, admin_socket, "cancel", target=target)["cancelled"]:
         pod = f" ({call['pod']})" if call["pod"] else ""
-        app.env.stdout.write(escape(f"given up: {call['image']}{pod}") + "\n")
+        app.env.stdout.write(escape(f"cancelled: {call['image']}{pod}") + "\n")
 
 
 def history(

@@ -1,7 +1,7 @@
 """``pycrictl top``: the node, polled again and again, also when the runtime goes down.
 
-Of several hosts, each runs it and sends its boards (``show.records``); one that is lost is tried
-again.
+With several hosts, each runs it and sends its boards (``show.records``); a host that is lost is
+tried again.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class HostBoards:
     """The last board of each host, or why there is none.
 
     Args:
-        run: yields what hosts send, and runs them again so long after they were lost (seconds).
+        run: yields what hosts send; tries a lost host again after ``retry_s``.
     """
 
     def __init__(self, hosts: Sequence[str], run: Callable[..., Events]) -> None:

@@ -1,4 +1,4 @@
-"""Lists and watches of one scope: its clients share the rounds, in which the nodes are queried.
+"""Lists and watches of one scope: clients share rounds of queries; without clients there are none.
 
 Versions let a watch resume where a list ended. They are integers that grow with time across all
 agents: milliseconds, and in the last six decimal digits a tag of the agent's node. Only the agent

@@ -210,7 +210,7 @@ def test_watches_that_break_again_and_again_end_it(cluster: Cluster, plugin: Plu
 
 NOTHING = [
     "no image is being pulled",
-    "kubectl image-pull-progress: 'kubectl why' says what its pods wait for",
+    "kubectl image-pull-progress: 'kubectl why' says what the pods wait for",
 ]
 
 

@@ -42,7 +42,7 @@ def test_a_node_whose_runtime_is_gone(standing_cluster: Cluster, admin: Plugin) 
     assert run.stderr.splitlines() == [
         "node n1 does not answer: no runtime here",
         "no image is being pulled",
-        "kubectl image-pull-progress: 'kubectl why' says what its pods wait for",
+        "kubectl image-pull-progress: 'kubectl why' says what the pods wait for",
     ]
 
 

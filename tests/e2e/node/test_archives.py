@@ -436,7 +436,7 @@ def test_ctrl_c_keeps_what_has_arrived(
             process.send_signal(signal.SIGINT)
             status = process.wait(timeout=10)
         said = process.stderr.read().decode().splitlines()[-1]
-    kept = "the load was stopped; what has arrived is kept for a day, for the next one"
+    kept = "the load was stopped; the data so far is kept for a day, for the next load"
     assert (status, said) == (130, f"pycrictl: {kept}")
     assert lab.node.store.ingests()[ref][0] > MIB
     assert crictl.run("load", stdin=data).status == 0
