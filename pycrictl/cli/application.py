@@ -122,7 +122,7 @@ def set_globals(
     ] = None,
     sudo: Annotated[bool, _of_hosts("--sudo", help="Run the command as root.")] = False,
     no_keep: Annotated[
-        bool, _of_hosts("--no-keep", help="Remove the program there afterwards.")
+        bool, _of_hosts("--no-keep", help="Remove the program from the hosts afterwards.")
     ] = False,
     program: Annotated[
         str,

@@ -86,7 +86,7 @@ LIMITER: Final = (
     _new(
         "status",
         "pull_limiter",
-        "Show the limit, the pulls in progress, the queue, and other limits on the node",
+        "Show the limit, the pulls in progress, the queue, and kubelet's own limit",
     ),
     _new(
         "set",

@@ -42,7 +42,7 @@ LEAVE_S: Final = 3.0
 """How long the last calls of clients may take at shutdown."""
 
 GONE_S: Final = 10.0
-"""The most time for clients to reconnect once their connection is too old."""
+"""The maximum time for clients to reconnect once their connection is too old."""
 
 _RUNTIME_S: Final = 1.0
 _POLL_S: Final = 0.05
