@@ -55,23 +55,16 @@ def agent(
         str,
         options.file_option(
             "--tls-cert",
-            help="The certificate to serve with, which must have the name pycrictl-agent"
-            " (default: /etc/pycrictl-agent/tls.crt).",
+            help="The certificate to serve with, which must have the name pycrictl-agent.",
         ),
     ] = f"{TLS_FOLDER}/tls.crt",
     tls_key: Annotated[
         str,
-        options.file_option(
-            "--tls-key",
-            help="The key of --tls-cert (default: /etc/pycrictl-agent/tls.key).",
-        ),
+        options.file_option("--tls-key", help="The key of --tls-cert."),
     ] = f"{TLS_FOLDER}/tls.key",
     peer_ca: Annotated[
         str,
-        options.file_option(
-            "--peer-ca",
-            help="The CA of all agents' certificates (default: /etc/pycrictl-agent/ca.crt).",
-        ),
+        options.file_option("--peer-ca", help="The CA of all agents' certificates."),
     ] = f"{TLS_FOLDER}/ca.crt",
     peer_token: Annotated[
         str,
@@ -131,7 +124,7 @@ def agent(
     """Serve the node's image pulls to the cluster through the API server.
 
     One agent runs on each node, usually by a DaemonSet. "kubectl get imagepulls" then shows the
-    pulls of all nodes, and any agent answers for all of them. It needs pycrictl[agent].
+    pulls of all nodes, and any agent answers for all of them. The agent needs pycrictl[agent].
 
     It is idle until someone asks; only then does it query the runtime and list pods.
 
