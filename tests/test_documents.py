@@ -21,6 +21,24 @@ def test_every_file_that_a_page_names_is_there(page: str) -> None:
     assert not missing, f"{page} names {missing}"
 
 
+def test_the_table_of_tasks_names_what_its_files_have() -> None:
+    """Names in brackets after a file, such as `copy/service/slots.py` (`SLOWEST_BYTES_PER_S`)."""
+    page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    pairs = [
+        (file, name)
+        for file, brackets in re.findall(r"`([\w/]+\.py)` \(([^()]*(?:\(\)[^()]*)*)\)", page)
+        for name in re.findall(r"`(\w+)`", brackets)
+        if (ROOT / "pycrictl" / file).exists()
+    ]
+    assert len(pairs) > 50
+    missing = [
+        (file, name)
+        for file, name in pairs
+        if name not in re.findall(r"\w+", (ROOT / "pycrictl" / file).read_text("utf-8"))
+    ]
+    assert missing == []
+
+
 @pytest.mark.parametrize("page", [*PAGES, "README.md"])
 def test_lines_of_prose_fit_a_terminal(page: str) -> None:
     lines = (ROOT / page).read_text("utf-8").splitlines()

@@ -31,9 +31,9 @@ COMPONENT: Final = "pycrictl"
 QUIET_S: Final = 2.0
 """A pull that ends within this time gets no Event: the kubelet's own Events report it."""
 
-PACE_S: Final = 10.0
-POLL_S: Final = 1.0
-CALL_PAUSE_S: Final = 1.0
+PACE_S: Final = 10.0  # between two updates of an Event whose phase is the same
+POLL_S: Final = 1.0  # between two looks at the pulls of waiting pods
+CALL_PAUSE_S: Final = 1.0  # between two calls to the API server
 IDLE_S: Final = 60.0
 """The pause before the next Events if no pod waits, or if the runtime does not answer."""
 
