@@ -69,8 +69,8 @@ def load(
 
     Args:
         default_path: the node's file, which is read if no other is named; it may be missing.
-        executable: the program's own path: ``crictl.yaml`` beside it is read if the named file, or
-            else the one at the default path, does not exist.
+        executable: the program's own path: ``crictl.yaml`` beside it is read if the file that was
+            named, or the default one if none was, does not exist.
     """
     values, path, warnings = _read_first(flags, environ, default_path, executable)
     in_file = values.get
@@ -105,7 +105,7 @@ def _first(*values: T | None) -> T | None:
 def socket_path(endpoint: str, option: str) -> str:
     """Return the socket path of an endpoint: that of ``unix:///path``, or the path itself."""
     if not endpoint:
-        raise UsageError(f"--{option} is not set", hint="name a socket, or leave it out")
+        raise UsageError(f"--{option} is not set", hint="give a socket's path, or omit the option")
     path = endpoint
     scheme, colon, rest = endpoint.partition(":")
     if colon and re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):

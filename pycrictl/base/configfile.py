@@ -1,9 +1,9 @@
 """``crictl.yaml`` as the ``config`` command shows and changes it.
 
-As by crictl, every key is written and no blank lines. In a file of ``key: value`` lines, comments
-are kept; a file in any other form of YAML or JSON is rewritten as such lines, without its comments.
-crictl 1.36.0 lacks ``max-retries`` and rejects a file that has it, so that key is written and
-listed only if it is present or being set.
+As with crictl, every key is written, without blank lines. In a file of ``key: value`` lines,
+comments are kept; a file in any other form of YAML or JSON is rewritten as such lines, without its
+comments. crictl 1.36.0 lacks ``max-retries`` and rejects a file that has it, so that key is written
+and listed only if it is present or being set.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def path_of(flag: str | None, environ: Mapping[str, str]) -> str:
 
 
 def values(path: str) -> dict[str, str]:
-    """Return every key with its value in the file, as text; missing keys have crictl's values.
+    """Return every key with its value in the file, as text, or crictl's value if it is missing.
 
     ``max-retries``, which crictl 1.36 lacks, is omitted unless the file sets it.
     """

@@ -27,7 +27,7 @@ FALLBACK_SIZE = (80, 24)
 
 OWN_NAME = "pycrictl"
 ON_HOST = "PYCRICTL_ON_HOST"
-"""The variable that commands on another host find set, to the name that the client uses."""
+"""A variable set for commands on another host: that host's name, as the client knows it."""
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -51,7 +51,7 @@ def terminal_size(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, int]
     """Return the columns and rows of the terminal at ``stream``.
 
     The terminal's own size comes first, since ``COLUMNS`` and ``LINES`` do not follow a window's
-    size. They count if the terminal reports none (a serial line reports 0 by 0), then 80 by 24.
+    size. They are used if the terminal has no size (a serial line has 0 by 0); else 80 by 24.
     """
     try:
         columns, rows = os.get_terminal_size(stream.fileno())
@@ -143,7 +143,7 @@ class Environment:
     def ask_password(self) -> str | None:
         """Read a password: typed without being shown, or the first line of a piped stdin.
 
-        None if stdin is not a terminal and has ended: that is not an empty password.
+        None if stdin is not a terminal and is at its end, which is not an empty password.
         """
         prompt, on_stdout = self.wording.password_prompt, self.wording.prompts_on_stdout
         if not self.stdin_is_terminal:

@@ -1,7 +1,7 @@
 """All errors of the program, as exceptions with the texts that the user sees.
 
-Each class has the ``exit_code`` of a program that ends with it; its name is the reason in the
-status of a failed copy. Other errors become these at three boundaries only:
+Each class has the ``exit_code`` of a program that ends with it. The class's name is the reason in
+the status of a failed copy. Other errors become these at three boundaries only:
 gRPC statuses in ``errmap``, protocol violations in ``streams.wire``, ``OSError`` at the file
 system. Only ``cli.main`` prints them, as ``pycrictl: <message>`` and the hint.
 """
@@ -25,7 +25,7 @@ class ExitCode(IntEnum):
 
 
 def reason_of(exc: Exception) -> str:
-    """Return why a system call failed, to end a message with: ``no space left on device``."""
+    """Return why a system call failed, for the end of a message: ``no space left on device``."""
     return (getattr(exc, "strerror", None) or str(exc)).lower()
 
 
@@ -64,7 +64,7 @@ class MissingArgument(UsageError):
 
 
 class ExtraArgument(UsageError):
-    """The command line has an argument too many."""
+    """The command line has too many arguments."""
 
 
 class UnknownFormat(UsageError):

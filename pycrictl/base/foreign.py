@@ -46,7 +46,7 @@ def parse(content: str | bytes | bytearray, *, most: int = 0) -> Any:
 
 
 def parsed(content: str | bytes | bytearray) -> dict[str, Any]:
-    """Return the object of a JSON text; empty if it is not one."""
+    """Return the object of a JSON text; empty if the text is not a JSON object."""
     try:
         return mapping(parse(content))
     except ValueError:
@@ -130,7 +130,7 @@ def cleaned(value: Any) -> Any:
 
 
 def fit(value: object, schema: Mapping[str, Any], wrong: list[str], path: str = "") -> Any:
-    """Return the part of a JSON value that fits a schema, with texts escaped; None if none does.
+    """Return the part of a JSON value that fits a schema, with texts escaped; None if nothing fits.
 
     Args:
         schema: an OpenAPI schema. Unless it says otherwise, numbers must not be negative, and lists

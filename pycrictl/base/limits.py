@@ -50,7 +50,7 @@ FAULT_COUNT_S: Final = 20.0
 class Allowance:
     """A token bucket: at most ``burst`` tokens, refilled at ``per_s`` tokens per second.
 
-    The caller may set ``earned``, the tokens that the next refill adds whatever the time.
+    The caller may set ``earned``: tokens that the next refill adds to those for elapsed time.
     """
 
     __slots__ = ("_at", "_burst", "_left", "_per_s", "earned")

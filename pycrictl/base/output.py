@@ -1,4 +1,4 @@
-"""Bytes for descriptors and standard streams. Its imports cost nothing."""
+"""Writes bytes to descriptors and standard streams. Its imports cost nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def descriptor_of(stream: TextIO) -> int | None:
 
 
 def write_pieces(descriptor: int, pieces: list[bytes | memoryview]) -> None:
-    """Write all pieces in order, also where another program made the descriptor non-blocking."""
+    """Write all pieces in order, even if another program made the descriptor non-blocking."""
     while pieces:
         try:
             written_bytes = os.writev(descriptor, pieces)

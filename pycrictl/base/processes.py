@@ -1,4 +1,4 @@
-"""Processes of the node, as ``/proc`` shows them (proc(5)); what cannot be read is empty."""
+"""Processes of the node, as ``/proc`` shows them (proc(5)); unreadable values are empty."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def start_ticks(pid: int) -> int | None:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process has not ended; a zombie has."""
+    """Return whether a process is still running; a zombie is not."""
     return _read(pid, "stat").rpartition(")")[2].split()[:1] not in ([], ["Z"], ["X"])
 
 
 def flags_in(words: Sequence[str]) -> dict[str, str]:
-    """Return the options among words, by name without dashes, as ``NAME=VALUE`` or two words."""
+    """Return the options among words (``NAME=VALUE`` or two words), by name without dashes."""
     flags = {}
     for position, word in enumerate(words):
         name, has_value, value = word.lstrip("-").partition("=")

@@ -15,12 +15,12 @@ from typing import BinaryIO
 def replacing(path: str, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Yield a file that takes the place of the one at ``path`` at the end.
 
-    It is written beside it, and removed after an error. It gets the owner and mode of a file that
-    it replaces, otherwise ``mode`` without the umask's bits. Links are followed. A device or a pipe
-    is written to directly.
+    The new file is written beside the old one, and removed after an error. It gets the old file's
+    owner and mode; without an old file, ``mode`` without the umask's bits. Links are followed. A
+    device or a pipe is written to directly.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     target = Path(path).resolve()
     before = target.stat() if target.exists() else None

@@ -101,7 +101,7 @@ def write_to(stream: TextIO, level: LogLevel, environ: Mapping[str, str]) -> Non
     logger.handlers = [handler]
     logger.propagate = False
     least = getattr(logging, level.name)
-    # Services log their own events: other packages log less than warnings only for debugging.
+    # Services log their own events: other packages' messages below WARNING need level DEBUG.
     logger.setLevel(least if level is LogLevel.DEBUG else max(least, logging.WARNING))
     for service in ("proxy", "cluster.agent"):
         logging.getLogger(f"pycrictl.{service}").setLevel(least)

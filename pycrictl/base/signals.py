@@ -4,7 +4,7 @@ They raise an exception wherever the program is, which makes it clean up. Blocki
 help: another thread would get the signal, and the exception would be raised all the same.
 
 It may be raised anywhere: inside a constructor, before a coroutine starts, in a destructor.
-Errors of such half-made objects when they are destroyed are not reported.
+Errors while such half-made objects are destroyed are not reported.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ class TcpSocket(NamedTuple):
     """A TCP socket.
 
     Attributes:
-        ends: its own and the other end: address (4 or 16 bytes) and port.
-        data_idle_s: since it last received data.
-        ack_idle_s: since it last received an acknowledgement.
+        ends: the local and the remote end, each an address (4 or 16 bytes) and a port.
+        data_idle_s: the time since it last received data.
+        ack_idle_s: the time since it last received an acknowledgement.
     """
 
     state: int

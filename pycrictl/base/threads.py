@@ -13,8 +13,7 @@ T = TypeVar("T")
 def call_in_thread(function: Callable[[], T]) -> Future[T]:
     """Call a function in a daemon thread, and return its outcome, which cannot be cancelled.
 
-    Nothing waits for the thread to end, unlike those of a pool: after Ctrl-C, the program ends at
-    once.
+    Unlike the threads of a pool, it is never waited for: after Ctrl-C, the program ends at once.
     """
     outcome: Future[T] = Future()
     outcome.set_running_or_notify_cancel()

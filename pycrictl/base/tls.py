@@ -9,14 +9,14 @@ import ssl
 def client_context(
     *, verifies: bool = True, ca_file: str | None = None, ca_data: str | None = None
 ) -> ssl.SSLContext:
-    """Return a client's context, with the same settings in every Python.
+    """Return a client's context, with the same settings in every Python version.
 
     As in Go, any trusted certificate may end a chain, and an authority needs none of the extensions
     that OpenSSL's strict mode requires: that mode is the default since Python 3.13, and would
     refuse clusters that their own kubelets accept.
 
     Args:
-        ca_file, ca_data: the only authorities to trust, in PEM; without both, the system's.
+        ca_file, ca_data: the only authorities to trust, in PEM; if neither is given, the system's.
 
     Raises:
         OSError, ValueError: the authorities cannot be used; ``ssl.SSLError`` is an OSError.
@@ -46,7 +46,7 @@ def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
 
 
 def os_error_of(exc: Exception) -> OSError:
-    """Return the error of the system or of TLS behind one of urllib3."""
+    """Return the system's or TLS's error that caused an error of urllib3."""
     import urllib3  # noqa: PLC0415 - it has been imported
 
     cause: BaseException | None = exc

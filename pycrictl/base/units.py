@@ -45,7 +45,7 @@ _BINARY_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "Y
 _SIZE_POWERS: Final = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 
 SHORT_ID_CHARS: Final = 13
-"""How much of an ID is shown, as crictl does."""
+"""How many characters of an ID are shown, as in crictl."""
 DIGEST_PREFIX: Final = "sha256:"
 
 _UID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -145,7 +145,7 @@ _UNIT_LETTERS: Final = "BKMGTPEZY"
 
 
 def format_bytes(size_bytes: float) -> str:
-    """Format a size for people: ``512 B``, ``12.3 MiB``; a broken server may report below 0."""
+    """Format a size for people: ``512 B``, ``12.3 MiB``; broken servers report negative ones."""
     size, power = float(abs(size_bytes)), 0
     # 1023.95 and more would be shown as 1024.0.
     while size >= (1024 if power == 0 else 1023.95) and power < len(_BINARY_UNITS) - 1:
@@ -190,7 +190,7 @@ def parse_size(text: str) -> int:
 
 
 _AGES: Final = (("hours", 1, 1), ("days", 24, 7), ("weeks", 7 * 24, 30), ("months", 30 * 24, 365))
-"""Each unit, its hours, and the days in the next unit; that is used for two of it or more."""
+"""Each unit, its hours, and the days in the next unit, which is used for two of it or more."""
 
 
 def format_age(seconds: float) -> str:
@@ -210,7 +210,7 @@ def format_age(seconds: float) -> str:
     for unit, unit_hours, next_days in _AGES:
         if hours < 2 * 24 * next_days:
             return f"{hours // unit_hours} {unit}"
-    # Only years are not rounded to hours: nothing is three years old half an hour too early.
+    # Years are counted from unrounded hours, so that none is counted half an hour early.
     return f"{whole // 3600 // (365 * 24)} years"
 
 
@@ -271,7 +271,7 @@ def short_id(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """Shorten an error for people: cut IDs, and drop UIDs and the names of who passed it on."""
+    """Shorten an error for people: cut IDs, and drop UIDs and the prefixes of intermediaries."""
     for pattern, shown in _NOISE:
         text = re.sub(pattern, shown, text)
     return text

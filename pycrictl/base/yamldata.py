@@ -40,8 +40,8 @@ def parse(text: str, *, is_typed: bool = True) -> Any:
             text. Null is always None.
 
     Raises:
-        ConfigError: neither JSON nor YAML; an alias, which could unfold to any size; or nested
-            deeper than MAX_NESTING levels. It names the line.
+        ConfigError: the text is neither JSON nor YAML, has an alias, which could expand to any
+            size, or is nested deeper than MAX_NESTING levels. The message names the line.
     """
     is_json = text.lstrip()[:1] in ("{", "[")
     source = _ONLY_IN_JSON.sub(_in_yaml, text) if is_json else text
@@ -123,6 +123,6 @@ def _plain(text: str) -> str | int | float | bool | None:
         return parse_int(text)
     except ValueError:
         pass
-    if len(text) <= 40 and text.lstrip("-").isdigit():  # beyond 64 bits, and no endless conversion
+    if len(text) <= 40 and text.lstrip("-").isdigit():  # beyond 64 bits, yet quick to convert
         return int(text)
     return float(text) if _FLOAT.fullmatch(text) else text

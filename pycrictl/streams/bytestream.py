@@ -14,7 +14,7 @@ from pycrictl.base.errors import StreamError
 from pycrictl.streams.target import Target, TlsFiles, cannot_connect, connection_broke, tls_of
 
 HELD_BYTES: Final = 512 << 10
-"""Most unread bytes, apart from one piece, before reading from the peer pauses."""
+"""Reading from the peer pauses while more unread bytes than this are held."""
 
 READ_BYTES: Final = 512 << 10
 
@@ -133,7 +133,7 @@ class ByteStream(asyncio.Protocol):
     def eof_received(self) -> bool:
         self._is_ended = True
         self._arrived.set()
-        # We may keep sending, which TLS does not support.
+        # True keeps our side open for sending, which TLS does not support.
         return self._transport.get_extra_info("sslcontext") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -148,7 +148,7 @@ class ByteStream(asyncio.Protocol):
     def _read_rest(self) -> None:
         """Read the data that the peer sent before it reset the connection.
 
-        After a failed write the loop closes the socket with that data unread, and it may be the
+        After a failed write the loop closes the socket with that data unread. The data may be the
         outcome of a command that left input unread. Data buffered by TLS cannot be read here.
         """
         if self._transport.get_extra_info("sslcontext") is not None:

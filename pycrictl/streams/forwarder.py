@@ -1,10 +1,10 @@
 """Forwards local ports to ports of a pod.
 
 Each local connection has its own connection to the runtime: containerd reads no frame after the
-data of a stream that it has abandoned, and a client that does not read would block the others. It
-is always SPDY, as WebSocket cannot close one direction alone. It has a stream for the data and one
-for an error text, with the same ``requestid``. A local connection that cannot be forwarded does not
-affect the others.
+data of a stream that it has abandoned, and a client that does not read would block the others. Each
+uses SPDY, as WebSocket cannot close one direction alone, and has a stream for data and one for an
+error text, with the same ``requestid``. A local connection that cannot be forwarded does not affect
+the others.
 """
 
 from __future__ import annotations
@@ -116,14 +116,14 @@ def _hosts(addresses: Sequence[str]) -> dict[str, socket.AddressFamily]:
                 address = ipaddress.ip_address(host)
             except ValueError:
                 raise UsageError(
-                    f'"{host}" is not an IP address', hint="or localhost, for 127.0.0.1 and ::1"
+                    f'"{host}" is not an IP address', hint="localhost means 127.0.0.1 and ::1"
                 ) from None
             hosts[str(address)] = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     return hosts
 
 
 LINGER_S: Final = 1.0
-"""How long a client may keep sending data that is discarded, to receive the response first."""
+"""How long a client's further data is discarded before closing, for it to get the response."""
 
 _OPENING: Final = 16
 """Most connections opened to the runtime at once: it has only 1,000 URLs for all clients."""
@@ -159,7 +159,7 @@ class Forwarder:
         raise_file_limit()
         servers: list[asyncio.Server] = []
         try:
-            # Shows whether it is possible. Without streams, the pod sees nothing of it.
+            # A trial: a connection without streams, which the pod does not notice.
             (await self._open()).abort()
             for listener in listeners:
                 servers.append(await self._serve(listener))
@@ -271,7 +271,7 @@ class _Connection:
                         return _words(text) or f"the runtime {done} the connection"
                     case ChannelEnded():
                         still_sending.discard(event.channel)
-                        if event.channel == _DATA:  # it ends first, even if an error text follows
+                        if event.channel == _DATA:  # ends first, even if an error text follows
                             self._local.end()
             try:
                 await self._local.drain()

@@ -23,7 +23,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
     Once a signal ends the program, the loop no longer reports errors of its tasks.
     """
     with undisturbed():
-        # Without descriptors for it, a half-made loop would print errors when it is dropped.
+        # Fail here if descriptors are short: a half-made loop would print errors when dropped.
         selector = selectors.DefaultSelector()
         for end in socket.socketpair():
             end.close()
@@ -101,7 +101,7 @@ async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 class Changes:
-    """Wakes up all that wait, at each change."""
+    """Wakes up all waiting tasks at each change."""
 
     def __init__(self) -> None:
         self._next = asyncio.Event()
@@ -120,7 +120,7 @@ class Changes:
 async def in_thread(function: Callable[[], T]) -> T:
     """Call a blocking function in a thread of its own, and return its result.
 
-    A caller that is cancelled meanwhile continues at once. Nothing waits for the thread to end,
-    unlike a loop for the threads of ``asyncio.to_thread``.
+    A caller that is cancelled meanwhile continues at once. Nothing waits for the thread to end; a
+    closing loop would wait for threads of ``asyncio.to_thread``.
     """
     return await asyncio.wrap_future(call_in_thread(function))

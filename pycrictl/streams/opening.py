@@ -38,7 +38,7 @@ _READ_BYTES: Final = 16384
 class Opening:
     """A request, with the usual headers added, and its response so far; does no IO.
 
-    The caller takes the bytes of the response's body out of ``body``. No error repeats the request:
+    The caller takes the bytes of the response's body out of ``body``. No error quotes the request:
     it may hold a secret.
     """
 
@@ -56,14 +56,14 @@ class Opening:
             self._http.send(h11.Data(data=body))
             self._http.send(h11.EndOfMessage())
         except (h11.LocalProtocolError, UnicodeError):
-            raise LocalProtocolError("an HTTP request with invalid characters") from None
+            raise LocalProtocolError("an HTTP request contains invalid characters") from None
         self.response: Response | None = None
         self.body = b""
         self.is_complete = False
 
     @property
     def leftover(self) -> bytes:
-        """The bytes after a 101, to be read before any others from the connection."""
+        """The bytes after a 101 response, to be read before any others from the connection."""
         return bytes(self._http.trailing_data[0]) if self.is_complete else b""
 
     def receive(self, data: bytes) -> None:
@@ -134,7 +134,7 @@ class Exchange(Opening):
         self._connection = connection
 
     async def request(self, *, timeout_s: float) -> Response:
-        """Send the request; return the response's head. Push back the bytes after a 101."""
+        """Send the request; return the response's head. Unread any bytes after a 101."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._connection.write(self.head)

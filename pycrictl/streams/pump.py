@@ -144,7 +144,7 @@ class Modes:
     _longest_bytes: Final = 64
     _on_by_default: Final = frozenset({7, 25})  # wrapped lines, the cursor
     _off_by_default: Final = frozenset(
-        # cursor keys, reverse video, mouse and focus, pasting, held output, the other screen
+        # cursor keys, reverse video, mouse, focus, pasting, synchronized output, other screen
         {1, 5, 9, *range(1000, 1007), 1015, 1016, 2004, 2026, 47, 1047, 1049}
     )
 
@@ -164,7 +164,7 @@ class Modes:
         self._tail = text[start:] if start >= 0 else b""
 
     def undoing(self) -> bytes:
-        """Return the sequences that switch all of them back, and reset keypad and style."""
+        """Return the sequences that switch these modes back, and reset keypad and style."""
         back = (
             b"\x1b[?%d%s" % (mode, b"h" if mode in self._on_by_default else b"l")
             for mode in sorted(self._switched)
@@ -175,8 +175,8 @@ class Modes:
 class Terminal:
     """A terminal that may be made raw, and is restored when the ``with`` statement ends.
 
-    So are the modes of ``screen``, the descriptor of the output if that is a terminal: a program
-    that is killed leaves its screen, and no cursor.
+    The modes of ``screen``, an output's descriptor that is a terminal, are restored too: a killed
+    program may leave the alternate screen on and the cursor hidden.
     """
 
     def __init__(self, descriptor: int, *, screen: int | None = None) -> None:
@@ -225,7 +225,7 @@ class Pump:
     """Moves data between a connection, which the caller still owns, and our ends.
 
     Up to two tasks run. The first receives, and the session ends with it. The other sends standard
-    input once the streams are open, and only an error or the detach keys let it end the first: the
+    input once the streams are open. It ends the first only after an error or the detach keys: the
     command may go on writing long after its input has ended.
 
     ``opening_s`` is how long the server may take to open the streams.

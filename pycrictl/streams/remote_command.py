@@ -78,8 +78,8 @@ def usable(wanted: Transport, streams: Streams, *, is_attach: bool = False) -> T
     """Return the wanted transport, or SPDY where WebSocket cannot do what is needed.
 
     WebSocket cannot end a standard input: a command that reads it to the end would never exit,
-    unless a terminal ends it by a character. Nor can it leave out one: a server ends an input that
-    was not requested, which may keep alive a container that we only attach to.
+    unless a terminal ends it by a character. Nor can it omit standard input: the server ends one
+    that was not requested, and a container that we only attach to may exit without its input.
     """
     needs_spdy = (streams.stdin and not streams.tty) or (is_attach and not streams.stdin)
     return "spdy" if needs_spdy else wanted
@@ -137,8 +137,8 @@ def stream_all(
 ) -> list[Outcome]:
     """Run commands concurrently until all have ended, even if some of them fail.
 
-    With a terminal or standard input there must be only one. ``spares`` returns whether a signal is
-    ignored once a URL is known.
+    With a terminal or standard input there must be only one command. ``spares`` returns whether a
+    signal is ignored once a URL is known.
     """
     is_up = False
     transport = usable(wanted, streams, is_attach=is_attach)
@@ -197,8 +197,8 @@ def not_started(action: str, outcome: ExitReported) -> PycrictlError:
     hint = None
     if re.search(_NO_SHELL, details):
         hint = (
-            "it has no shell: 'pycrictl cp' copies files without one, 'pycrictl debug' brings one"
-            " along"
+            "the container has no shell: 'pycrictl cp' copies files without one,"
+            " and 'pycrictl debug' provides one"
         )
     message = f"{action}: {details}"
     if "executable file not found" in details or "no such file or directory" in details:

@@ -29,13 +29,13 @@ class TlsFiles:
     """What verified TLS connections need, from PEM files that are read once.
 
     Args:
-        ca: the trusted authorities; without, the system's.
+        ca: the trusted authorities; by default, the system's.
         cert, key: a client certificate and its key, which go together.
-        server_name: the name in the server's certificate; without, the host of the URL.
+        server_name: the name in the server's certificate; by default, the host of the URL.
         is_required: whether a stream without TLS is refused.
 
     Raises:
-        ConfigError: a file cannot be used, or the key or the certificate is missing.
+        ConfigError: a file cannot be used, or only one of certificate and key is given.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ def parse_url(url: str) -> Target:
     if parts.scheme not in _DEFAULT_PORTS:
         raise RemoteProtocolError("the stream URL is not an absolute http, https, ws or wss URL")
     if "@" in parts.netloc:
-        raise RemoteProtocolError("the stream URL has user information in it")
+        raise RemoteProtocolError("the stream URL contains user information")
     if port == 0 or not (is_address or _HOST_NAME.fullmatch(host)):
         raise RemoteProtocolError("the stream URL has an invalid host or port")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -112,8 +112,8 @@ def parse_url(url: str) -> Target:
 def beside(target: Target, socket: str) -> Target:
     """Return a target with the Unix socket that serves the same streams, if there is one.
 
-    A proxy has it beside its own socket (``proxy.serve.listen``). It can be reached from a
-    container with a network of its own, which has a loopback address of its own, too.
+    A proxy keeps it beside its own socket (``proxy.serve.listen``). A container with a network of
+    its own can connect to it, but not to the node's loopback address.
     """
     link = Path(socket)
     folders = [link.resolve().parent]

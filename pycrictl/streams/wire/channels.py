@@ -4,7 +4,7 @@ Over WebSocket the first byte of a message (``websocket``) is the number of its 
 SPDY (``spdy``) each channel is a stream of the connection. Both start on a connection
 that has just been upgraded, and are fed the bytes received on it.
 
-No runtime offers version 5 of the protocol, in which WebSocket can end a channel. Before it, a
+No runtime offers version 5 of the protocol, in which WebSocket can end a channel. Without it, a
 command that reads its standard input to the end never exits.
 """
 
@@ -29,7 +29,7 @@ class ChannelsOpened:
 
 @dataclass(slots=True)  # creating a frozen one costs more than all other work for a frame
 class ChannelReceived:
-    """The peer sent data, never empty. If it is a view, it keeps the whole fed buffer alive."""
+    """The peer sent data, never empty. A view keeps the whole buffer that was fed alive."""
 
     channel: int
     data: bytes | memoryview
@@ -56,7 +56,7 @@ class Channels(ABC):
     Attributes:
         error: RemoteProtocolError if the peer broke the protocol, StreamError if it disconnected
             without a proper end, else None.
-        is_over: no more events will follow.
+        is_over: whether no more events will follow.
         can_end: whether ``end`` has an effect.
     """
 

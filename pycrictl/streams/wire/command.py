@@ -79,8 +79,8 @@ class RemoteCommand:
     Feed the connection, then take ``events_received`` from here.
 
     Attributes:
-        connection: its channels.
-        error: RemoteProtocolError if the peer sent bad data, StreamError if it refused a stream, or
+        connection: the connection's channels.
+        error: RemoteProtocolError if the peer sent bad data, StreamError if it refused a stream or
             if the connection ended without the outcome (the command may still run), else None.
         is_over: no more events will follow; ExitReported was returned, or ``error`` is set.
         is_ready: ChannelsOpened was received.
@@ -129,7 +129,7 @@ class RemoteCommand:
                 reason = f": {connection.error.message}" if connection.error is not None else ""
                 self.error = StreamError(
                     f"the runtime sent no exit status{reason}",
-                    hint="whether the command has ended, and how, is not known",
+                    hint="it is not known whether the command has ended",
                 )
 
     def _take(self, event: channels.Event) -> None:

@@ -16,7 +16,7 @@ Six decisions, the first four because the peer is Go's spdystream library in eve
    may wait for each other.
 3. *Frames for streams that have ended are silently ignored.* They may have been in transit when the
    stream was reset.
-4. *The peer opens no streams.* A runtime has no reason to.
+4. *The peer must not open streams.* A runtime has no reason to.
 5. *The peer's headers are not read.* Nothing needs them, so they are not even decompressed.
 6. *The dictionary for headers is not used* (draft 3, 2.6.10.1): the few headers of a stream are
    short, and zlib asks for a dictionary only if the sender has used it.
@@ -146,7 +146,7 @@ class SpdyChannels(Channels):
             if first >> 16 & 0x7FFF != VERSION:
                 raise RemoteProtocolError("the peer does not speak SPDY/3")
             if size > MAX_CONTROL_BYTES:
-                raise RemoteProtocolError("too long a SPDY control frame")
+                raise RemoteProtocolError("a SPDY control frame is too long")
             if end - pos < HEAD_BYTES + size:
                 break
             pos += HEAD_BYTES
@@ -176,7 +176,7 @@ class SpdyChannels(Channels):
             case Kind.PING if number % 2 == 0:
                 self._control(Kind.PING, payload[: _LONG.size])
             case Kind.GOAWAY:
-                # An accepted stream was processed, whatever the frame names as the last one.
+                # Accepted streams were processed, even if the frame names an earlier one as last.
                 for stream_id in sorted(self._opening):
                     if stream_id > number:
                         self._reset(stream_id)
@@ -185,7 +185,7 @@ class SpdyChannels(Channels):
 
     def _take_data(self, stream_id: int, data: bytes | memoryview, is_last: bool) -> None:
         if self._known(stream_id) in self._opening:
-            raise RemoteProtocolError("the peer sent data on a SPDY stream before it accepted it")
+            raise RemoteProtocolError("the peer sent data on a SPDY stream before accepting it")
         if stream_id not in self._receiving:
             return
         if data:

@@ -242,7 +242,7 @@ _ANYWHERE: Final = WebSocketURI(
 
 
 class ClientHandshake:
-    """A client's side; ``protocol`` is the subprotocol that it requires, empty for none."""
+    """A client's side of a handshake; ``protocol`` is the required subprotocol, empty for none."""
 
     def __init__(self, protocol: str = "") -> None:
         self._wanted = protocol

@@ -120,7 +120,7 @@ def test_pieces_may_end_anywhere(cuts: list[int]) -> None:
     ("data", "reason"),
     [
         (control(6, b"\0\0\0\1", version=2), "the peer does not speak SPDY/3"),
-        (control(6, bytes(MAX_CONTROL_BYTES + 1)), "too long a SPDY control frame"),
+        (control(6, bytes(MAX_CONTROL_BYTES + 1)), "a SPDY control frame is too long"),
         (control(2, b"\0\0\0"), "a SPDY frame is cut off"),
         (control(7, b""), "a SPDY frame is cut off"),
     ],
@@ -180,7 +180,7 @@ def test_each_side_ends_its_own() -> None:
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [
-        (Data(1, b"x"), "the peer sent data on a SPDY stream before it accepted it"),
+        (Data(1, b"x"), "the peer sent data on a SPDY stream before accepting it"),
         (Data(0, b"x"), "the peer used a SPDY stream that was never opened"),
         (Data(5, b"x"), "the peer used a SPDY stream that was never opened"),
         (SynReply(5), "the peer used a SPDY stream that was never opened"),

@@ -1,11 +1,11 @@
-"""The blocks of a tar archive: headers, numbers and pax records; and writing them. Pure.
+"""Reads and writes the blocks of a tar archive: headers, numbers and pax records. Pure.
 
-POSIX.1-2024 (pax, "ustar Interchange Format" and "pax Header Block"), the format of the seventh
-edition of Unix, and GNU's variant of it. Names are bytes: neither tar nor Linux defines their
+The formats are POSIX.1-2024 (pax, "ustar Interchange Format" and "pax Header Block"), the seventh
+edition of Unix, and GNU's variant. Names are bytes: neither tar nor Linux defines their
 encoding.
 
-Input that two readers could interpret differently is refused: many programs were broken into by
-archives that one program had checked and another unpacked.
+Input that two readers could interpret differently is refused: many attacks used archives that one
+program had checked and another unpacked.
 
 An archive consists of ``encode_entry``, the content and ``padding_after`` for each entry, and
 ``END_OF_ARCHIVE``. Its format is pax: times in nanoseconds, names of any length and any bytes, and
@@ -77,10 +77,10 @@ class Entry(NamedTuple):
     """One member of an archive, as its headers describe it; nothing in it is checked.
 
     Attributes:
-        name: its name in the archive, but without one final slash of a directory.
+        name: its name in the archive, minus one final slash if it is a directory.
         size_bytes: the size of a file's content, 0 for other entries.
         mode: permission, set-id and sticky bits; no file type.
-        mtime_ns: negative before 1970.
+        mtime_ns: nanoseconds since 1970; negative before.
         uid: not negative, without an upper limit; gid likewise.
     """
 
@@ -180,7 +180,7 @@ def decode_records(data: bytes) -> dict[bytes, bytes]:
         if not equals or not keyword:
             raise RemoteProtocolError("a pax header of the archive has an invalid record")
         if keyword in records:
-            raise RemoteProtocolError("a pax header of the archive says the same thing twice")
+            raise RemoteProtocolError("a pax header of the archive repeats a record")
         if keyword.startswith(_SPARSE_RECORDS):
             raise RemoteProtocolError(
                 "the archive holds a sparse file in an unsupported format",
@@ -322,5 +322,5 @@ def _text_records(name: bytes, link: bytes) -> bytes:
                 value.decode("utf-8")
             except UnicodeDecodeError:
                 is_utf8 = False
-    # Without it a reader may convert the names, as pax requires UTF-8 (POSIX, "hdrcharset").
+    # Without this a reader may convert the names, as pax requires UTF-8 (POSIX, "hdrcharset").
     return records if is_utf8 else encode_record(b"hdrcharset", b"BINARY") + records

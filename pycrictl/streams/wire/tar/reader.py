@@ -36,7 +36,7 @@ from pycrictl.streams.wire.tar.header import (
 )
 
 MAX_EXTENSION_BYTES: Final = 1024 * 1024
-"""For all extended headers of one entry; two names of 4 KiB and some attributes need less."""
+"""The limit for all extended headers of one entry; two names of 4 KiB and attributes need less."""
 
 MAX_GLOBAL_HEADERS: Final = 64
 MAX_TRAILER_BYTES: Final = 16 * 1024 * 1024
@@ -79,7 +79,7 @@ _FORMATS: Final = {
     b"07070": "cpio",
     b"!<arch>\n": "ar",
 }
-"""The first bytes of other formats that users take for tar archives."""
+"""The first bytes of other formats that users mistake for tar archives."""
 
 
 class EntryStarted(NamedTuple):
@@ -314,10 +314,10 @@ def _one_of(record: bytes | None, long: bytes | None, short: bytes) -> bytes:
 
 
 def other_format(start: bytes) -> str:
-    """Return the format of input that is not a tar archive; empty if it is one, or is unknown.
+    """Return the format of input that is not a tar archive; or empty if it is one or unknown.
 
     Args:
-        start: its first ``BLOCK_BYTES``, or all of it.
+        start: the input's first ``BLOCK_BYTES``, or all of it if it is shorter.
     """
     with suppress(RemoteProtocolError):
         if start == _ZERO_BLOCK or (len(start) == BLOCK_BYTES and decode_block(start)):

@@ -187,7 +187,7 @@ REFUSED = {
     "pax uid": (pax((b"uid", b"-1")) + member(), "invalid owner"),
     "pax nan": (pax((b"mtime", b"nan")) + member(), "invalid time"),
     "pax size on a directory": (pax((b"size", b"5")) + member(kind=b"5"), "content"),
-    "record twice": (pax((b"path", b"x"), (b"path", b"x")), "twice"),
+    "record twice": (pax((b"path", b"x"), (b"path", b"x")), "repeats a record"),
     "record length 0": (member(b"x", b"x", b"0 path=x\n"), "wrong length"),
     "record too long": (member(b"x", b"x", b"99 path=x\n"), "wrong length"),
     "record within its length": (member(b"x", b"x", b"2 path=x\n"), "wrong length"),
