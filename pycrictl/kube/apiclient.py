@@ -81,7 +81,7 @@ class ApiServer:
         return self._current is None or time.monotonic() - self._read_at >= self._reread_s
 
     def current(self) -> tuple[Credential, ssl.SSLContext]:
-        """Return the credential and its TLS settings, which stay the same while it does."""
+        """Return the credential and its TLS settings, which change only with the credential."""
         with self._lock:
             if self._current is None or self.is_due:
                 try:
@@ -130,7 +130,7 @@ class ApiClient:
 
     @cached_property
     def node(self) -> str:
-        """The node, as the API server names its kubelet; for others, or before 1.28, the host."""
+        """The node's name, from its kubelet's user name; for others, or before 1.28, the host's."""
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         review_of_self: Any = {}
         with suppress(Denied, NotFound):
@@ -208,12 +208,12 @@ def read_document(content: bytes | bytearray) -> Any:
 
 
 async def events_of(body: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
-    """Iterate over the events in the body of a watch; a line that it breaks off in is dropped.
+    """Iterate over the events in the body of a watch; an incomplete last line is dropped.
 
     Raises:
         Expired: the watch cannot continue; the objects must be listed again.
         RuntimeFault: the server ends the watch for another reason.
-        RemoteProtocolError: a line is too long, or no event.
+        RemoteProtocolError: a line is too long, or is not an event.
     """
     rest = b""
     async for data in body:
@@ -227,7 +227,7 @@ async def events_of(body: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]
 def _event(line: bytes) -> dict[str, Any]:
     event = parsed(line)
     if not isinstance(event.get("object"), dict):
-        raise RemoteProtocolError("the API server's watch sent no event")
+        raise RemoteProtocolError("the API server's watch sent a line that is not an event")
     if event.get("type") != "ERROR":
         return event
     status = event["object"]

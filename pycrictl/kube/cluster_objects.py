@@ -1,4 +1,4 @@
-"""Nodes, what makes pods, and the claims that pods wait for, as the API server knows them."""
+"""Nodes, workloads that make pods, and claims that pods wait for, as the API server has them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Node(NamedTuple):
 
     @property
     def unready(self) -> str:
-        """Since when it is not ready, and why; empty if it is."""
+        """How long it has not been ready, and why; empty if it is ready."""
         conditions = (condition for condition in self.conditions if condition.condition == READY)
         ages = (
             (age_in_words(max(self.now_s - condition.since_s, 0.0)), condition.message)
@@ -60,7 +60,7 @@ class Node(NamedTuple):
 
     @property
     def refusals(self) -> list[str]:
-        """Why it takes no pods, or only those that tolerate it."""
+        """Why it takes no pods, or only pods with tolerations."""
         cordoned = ["is cordoned"] * self.is_cordoned + ["is not ready"] * bool(self.unready)
         return cordoned + [f"has {condition}" for condition in (*self.pressures, *self.taints)]
 
@@ -137,7 +137,7 @@ class Workload(NamedTuple):
 
     @property
     def creation_error(self) -> str:
-        """Why its last pod could not be created; empty if all have been."""
+        """Why its last pod could not be created; empty if no pod is missing."""
         said = [
             warning for warning in self.warnings if re.match("Error creating: |Create ", warning)
         ]
@@ -166,7 +166,7 @@ class Claim(NamedTuple):
 
     @property
     def binding_error(self) -> str:
-        """Why it has no volume; empty if it has, or may wait for its first pod."""
+        """Why it has no volume; empty if it has one, or may be waiting for its first pod."""
         if self.phase != "Pending" or self.warnings:
             return self.warnings[-1] if self.phase == "Pending" else ""
         nothing = "it names no storage class, there is no default, and no volume fits"
@@ -200,7 +200,7 @@ def _daemons(_: Mapping[str, Any], status: Mapping[str, Any]) -> Counts:
 
 
 def _job(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Counts:
-    """Count a Job as one pod that has been made once any was."""
+    """Count a Job as one pod, which counts as made once any pod was made."""
     made = any(count(status.get(key)) for key in ("active", "succeeded", "failed"))
     return int(count(spec.get("parallelism", 1)) > 0), int(made), count(status.get("ready"))
 
@@ -216,7 +216,7 @@ _COUNTS: Final[Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Cou
 
 
 def parse_workload(kind: str, document: Mapping[str, Any]) -> Workload:
-    """Parse an object of a kind, one of those above in lower case."""
+    """Parse an object of a kind: a key of ``_COUNTS``."""
     metadata, spec = mapping(document.get("metadata")), mapping(document.get("spec"))
     status = mapping(document.get("status"))
     return Workload(

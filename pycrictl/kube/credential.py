@@ -46,7 +46,7 @@ class Credential:
     """An identity for the API server.
 
     Attributes:
-        node: the host's name, or that which a pod is told; see ``ApiClient.node``.
+        node: the host's name, or in a pod ``NODE_NAME``; see ``ApiClient.node``.
         origin: path of the kubeconfig, or of the folder of a pod's service account.
         server: ``https://HOST[:PORT][/PREFIX]``.
         authority: PEM of the server's CAs; empty for the system's.
@@ -134,7 +134,7 @@ def _credential(path: str, document: dict[str, Any], root: Path, host: str) -> C
     token = text(user.get("token"), _MAX_CHARS)
     token = token or _content(folder, root, user.get("tokenFile")).strip()
     if not (certificate and key) and not token:
-        is_by_program = " but a program (exec), which is not run" if "exec" in user else ""
+        is_by_program = " but names a program (exec), which is not run" if "exec" in user else ""
         raise ConfigError(f"the user of {name} has no certificate or token{is_by_program}")
     return Credential(
         origin=path,

@@ -67,7 +67,7 @@ class PodPullState(NamedTuple):
     Attributes:
         phase: empty while it is unknown whether a failed pull will be retried.
         message: returns the Event's message for the seconds since the start.
-        since: start time on the loop's clock; None for the time when it is first seen.
+        since: start time on the loop's clock; None for the time at which it is first seen.
         is_over: it has ended; a last Event is written if there was one before.
     """
 

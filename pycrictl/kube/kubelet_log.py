@@ -1,4 +1,4 @@
-"""What the journal of the kubelet and the runtime says of pods, and Events likewise. Pure."""
+"""What the journal of the kubelet and the runtime, and Events, say about pods. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pycrictl.node.journal import JournalLine
 
 MOST_LINES: Final = 200
 MOST_CHARS: Final = 2000
-"""The most lines about a pod, and the most characters of one."""
+"""The most lines about a pod, and the most characters of a line."""
 
 _SANDBOX: Final = (
     r"PodSandboxMetadata\{Name:(?P<name>[^,]+),Uid:(?P<uid>[^,]*),Namespace:(?P<ns>[^,]+)"
@@ -56,7 +56,7 @@ _NOT_STARTED: Final = (
 
 
 class Sign(NamedTuple):
-    """A problem of a pod, or its end, as the journal or an Event reports it.
+    """A problem of a pod, or the end of one, as the journal or an Event reports it.
 
     Attributes:
         kind: ``sandbox`` (not created), ``sandbox-made``, ``mount``, ``unmounted`` (which volumes,
@@ -75,7 +75,7 @@ class Sign(NamedTuple):
 
 
 def signs_in(lines: Iterable[JournalLine]) -> Iterator[Sign]:
-    """Iterate over what lines of a journal about one pod say, the oldest first."""
+    """Iterate over the signs in a journal's lines about one pod, the oldest first."""
     for line in lines:
         for kind, pattern in _SIGNS:
             if match := re.search(pattern, line.message):
@@ -85,7 +85,7 @@ def signs_in(lines: Iterable[JournalLine]) -> Iterator[Sign]:
 
 
 def sign_of(reason: str, message: str, container: str, at_s: float) -> Iterator[Sign]:
-    """Iterate over what an Event about a pod says; texts about volumes are as in the journal."""
+    """Iterate over the signs in an Event about a pod; volumes have the journal's texts."""
     kind, text = _EVENTS.get(reason, ""), " ".join(message.split())
     if reason == "Unhealthy" and (match := re.match(r"(\w+) probe failed: ?(.*)", text)):
         yield Sign("probe", at_s, match[2], container, match[1].lower())
@@ -99,12 +99,12 @@ def sign_of(reason: str, message: str, container: str, at_s: float) -> Iterator[
 
 
 def _plain(text: str) -> str:
-    """Return a quoted text, perhaps quoted several times, as people write it."""
+    """Return a text without its quoting, which may be nested."""
     return " ".join(re.sub(r'\\+"', '"', re.sub(r"\\+n", " ", text)).split()).strip('" ')
 
 
 def whole(lines: Iterable[JournalLine]) -> list[JournalLine]:
-    """Join klog's values of several lines (``output=<``), each an entry of the journal."""
+    """Join klog's multi-line values (``output=<``), whose lines are entries of the journal."""
     joined: list[JournalLine] = []
     for line in lines:
         before = joined[-1].message if joined else ""
@@ -132,7 +132,7 @@ def about(
 
 
 def waiting_in(journal: Iterable[JournalLine]) -> dict[str, PodImage]:
-    """Return the containers of a pod that wait, as the kubelet last said, with their images."""
+    """Return a pod's waiting containers with their images, as the kubelet last logged them."""
     images: dict[str, PodImage] = {}
     roles: dict[str, str] = {}
     for line in journal:

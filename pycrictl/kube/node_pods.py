@@ -17,8 +17,8 @@ from pycrictl.node.kubelet import ROOT
 class NodePods:
     """The pods of this node.
 
-    If the first call to the API server fails, one line is logged for ``--debug``, and it is not
-    called again. Without ``is_allowed`` (``--no-kube``), no call is made. The list is refreshed
+    If the first call to the API server fails, one line is logged for ``--debug``, and no other call
+    is made. Without ``is_allowed`` (``--no-kube``), no call is made. The list is refreshed
     when it is ``refresh_s`` old.
     """
 
@@ -45,7 +45,7 @@ class NodePods:
                 self._pods = list_pods(self._api)
                 self.is_from_api = True
             except PycrictlError as exc:  # for example, a token has just been renewed
-                _debug("the API server does not say which pods the node has: %s", exc.message)
+                _debug("cannot get the pods of the node from the API server: %s", exc.message)
             self._asked_at = time.monotonic()
         return self._pods
 
@@ -62,7 +62,7 @@ class NodePods:
             try:
                 return parse_node(self._api.get(f"/api/v1/nodes/{self._api.node}"), time.time())
             except PycrictlError as exc:
-                _debug("the API server does not say how the node is: %s", exc.message)
+                _debug("cannot get the node from the API server: %s", exc.message)
         return None
 
 

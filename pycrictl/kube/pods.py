@@ -71,7 +71,7 @@ class PodImage(NamedTuple):
 
     @property
     def lets_others_begin(self) -> bool:
-        """Whether the containers after it may begin: an init container has to end, or to stay."""
+        """Whether later containers may begin: an init container must end, a sidecar must start."""
         if self.role == "init":
             return self.run.state == "exited" and self.run.exit_code == 0
         return self.role != "sidecar" or self.has_started
@@ -85,12 +85,12 @@ class Pod(NamedTuple):
         images: in the order in which the kubelet pulls them.
         reason, message: why the kubelet ended it, such as ``Evicted``.
         node: empty until it is set.
-        created: RFC 3339.
+        created: its creation time (RFC 3339).
         container: name of the default container.
         status_s: when the kubelet last wrote the status (Unix time); 0 if it has not.
         owner: KIND/NAME of its controller; empty if it has none.
         deletion_s: when its grace period ends, in Unix seconds; 0 if it is not being deleted.
-        scheduling_gates: what keeps the scheduler from looking at it.
+        scheduling_gates: the gates that keep the scheduler from considering it.
         unmet_gates: its readiness gates whose conditions do not hold.
         unscheduled: why it has no node, in the scheduler's words, without those on preemption.
         is_made: whether its sandbox and network are ready; None if unknown.
@@ -215,7 +215,7 @@ def _container(spec: Mapping[str, Any], status: Mapping[str, Any], role: str) ->
     if role == "init" and spec.get("restartPolicy") == "Always":
         role = "sidecar"
     run = _run(state)
-    # The kubelet never sets ``ready`` of debug containers, and of init containers at their end.
+    # The kubelet never sets ``ready`` of debug containers; that of init containers, at the end.
     ready = status.get("ready") if role in ("app", "sidecar") else None
     return PodImage(
         text(spec.get("name")),

@@ -1,1 +1,1 @@
-"""What the node itself tells: container logs, the journal, the kubelet's files, namespaces."""
+"""What the node itself reports: container logs, the journal, the kubelet's files, namespaces."""

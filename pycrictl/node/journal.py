@@ -1,4 +1,4 @@
-"""Recent lines of the node's services from the systemd journal. Bounded, and optional.
+"""Recent lines of the node's services from the systemd journal, up to a limit.
 
 ``journalctl -o json`` is run with a time limit; a node without it yields no lines.
 """
@@ -22,7 +22,7 @@ UNITS: Final = (
 
 MAX_LINES: Final = 2000
 HISTORY_S: Final = 3600.0
-"""How far back logs are read, and attempts of pulls counted."""
+"""How far back logs are read, and pull attempts are counted."""
 
 _JOURNALS: Final = ("var/log/journal", "run/log/journal")
 
@@ -42,7 +42,7 @@ def read(
     root: Path = Path("/"),
     timeout_s: float = 1.0,
 ) -> list[JournalLine]:
-    """Return the lines since a time; those read within the limit, if the journal is slow."""
+    """Return the lines since a time; only those read within ``timeout_s`` if it is slow."""
     command = [
         "journalctl", "--quiet", "--no-pager", "--output=json", f"--since=@{since_s:.0f}",
         "--output-fields=MESSAGE,_SYSTEMD_UNIT,SYSLOG_IDENTIFIER", f"--lines={MAX_LINES}",

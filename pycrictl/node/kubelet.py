@@ -165,7 +165,7 @@ def find_kubelet_config(kubelet: Kubelet, root: Path = ROOT) -> KubeletConfig:
 
 
 def read_kubelet_config(path: str, read: Callable[[], str] | None = None) -> KubeletConfig:
-    """Read kubelet's configuration file; ``read`` is None to read ``path`` as a local file."""
+    """Read kubelet's configuration file by ``read``; None reads ``path`` as a local file."""
     name = f"the kubelet's configuration {quote_path(path)}"
     try:
         content = read() if read is not None else config.read_text(noderoot.given(path))

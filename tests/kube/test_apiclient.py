@@ -148,10 +148,10 @@ def test_events_come_in_pieces() -> None:
 @pytest.mark.parametrize(
     ("line", "error", "said"),
     [
-        (b"{\n", RemoteProtocolError, "no event"),
-        (b"[]\n", RemoteProtocolError, "no event"),
-        (b'{"type": "ADDED"}\n', RemoteProtocolError, "no event"),
-        (b"\xff" * 100 + b"\n", RemoteProtocolError, "no event"),
+        (b"{\n", RemoteProtocolError, "not an event"),
+        (b"[]\n", RemoteProtocolError, "not an event"),
+        (b'{"type": "ADDED"}\n', RemoteProtocolError, "not an event"),
+        (b"\xff" * 100 + b"\n", RemoteProtocolError, "not an event"),
         (b"x" * (MAX_EVENT_BYTES + 1), RemoteProtocolError, "too long"),
         (b'{"type": "ERROR", "object": {"code": 410}}\n', Expired, "too old"),
         (b'{"type": "ERROR", "object": {"message": "a\\u001bb"}}\n', RuntimeFault, "a.x1bb"),

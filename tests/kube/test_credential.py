@@ -132,6 +132,6 @@ def test_a_credential_from_a_program_is_refused_in_one_line(api: ApiServer, tmp_
     document = api.kubeconfig(inline=True)
     document["users"][0]["user"] = {"exec": {"command": f"touch {tmp_path}/ran"}}
     write_kubeconfig(document, tmp_path)
-    with pytest.raises(ConfigError, match=r"no certificate or token but a program \(exec\)"):
+    with pytest.raises(ConfigError, match=r"no certificate or token but names a program \(exec\)"):
         find_credential(tmp_path)
     assert not (tmp_path / "ran").exists()

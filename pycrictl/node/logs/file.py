@@ -23,7 +23,7 @@ _HEAD_BYTES: Final = 256
 
 
 class LogFile:
-    """An open log file, which stays open when another takes its path; ``file`` is it unpacked."""
+    """An open log file, which stays open when another takes its path; ``file`` is unpacked."""
 
     def __init__(
         self, path: str, file: io.RawIOBase | None = None, *, block_bytes: int = 64 << 10
@@ -34,7 +34,7 @@ class LogFile:
         self._head = self._start()
 
     def blocks(self) -> Iterator[bytes]:
-        """Read on, up to the end or a truncation."""
+        """Yield the blocks from the position on, up to the end or a truncation."""
         try:
             while block := self._file.read(self._block_bytes):
                 # It may have been truncated and have grown past this place again.
@@ -59,7 +59,7 @@ class LogFile:
         self._head = self._start()
 
     def is_at(self, path: str) -> bool:
-        """Return whether this file is at a path by now."""
+        """Return whether a path now leads to this file."""
         with suppress(OSError):
             return os.path.samestat(Path(path).stat(), self._stat())
         return False
@@ -70,7 +70,7 @@ class LogFile:
 
     @property
     def position(self) -> int:
-        """Where to read on."""
+        """The offset of the next read."""
         return self._file.tell()
 
     def seek(self, position: int) -> None:
@@ -184,10 +184,10 @@ def rotated(path: str) -> list[str]:
 
 
 def open_rotated(path: str, since_ns: int, warn: Callable[[str], None]) -> LogFile | None:
-    """Open a rotated file; None if it cannot be, or was last written before ``since_ns``.
+    """Open a rotated file; None if that fails, or it was last written before ``since_ns``.
 
-    A compressed one is unpacked to a temporary file, as far as it is not damaged. While it is being
-    compressed, the file itself is still there.
+    A compressed file is unpacked to a temporary file, up to any damage. While a file is being
+    compressed, the original still exists.
     """
     for name in (path, f"{path}.gz"):
         try:
@@ -234,7 +234,7 @@ def count_lines(block: bytes, starts: re.Pattern[bytes]) -> int:
 
 
 def start_of_line(number: int, block: bytes, starts: re.Pattern[bytes]) -> int:
-    """Return the offset of a line, which is counted from 0; that of the end if there is none."""
+    """Return the offset of a line, counted from 0; the end's offset if there is no such line."""
     match = next(islice(starts.finditer(_line_starts(block)), number, None), None)
     return len(block) if match is None else match.start()
 
@@ -245,7 +245,7 @@ def _failure(path: str, exc: Exception) -> PycrictlError:
         case FileNotFoundError() | NotADirectoryError():
             return PycrictlError(
                 f"there is no log {name}",
-                hint="logs are files of the node: is it this one, and has the container started?",
+                hint="logs are files on the node: is this its node, and has the container started?",
             )
         case PermissionError():
             return PycrictlError(f"no permission to read the log {name}", hint="run it as root")

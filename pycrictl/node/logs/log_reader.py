@@ -43,16 +43,16 @@ class Selection:
     """The earliest time of a line, in nanoseconds since 1970."""
 
     tail_lines: int | None = None
-    """How many of the last lines to show, counted in the log, or in the one output."""
+    """How many of the last lines to show, counted in the log, or in ``only`` if it is set."""
 
     limit_bytes: int | None = None
     has_timestamps: bool = False
     grouping: Grouping = "ordered"
-    """The order of both outputs if there is no limit; with a limit, that of the lines."""
+    """The order of both outputs; with ``limit_bytes``, always that of the lines."""
 
     is_strict: bool = False
-    """Whether to read as crictl: no rotated files, an error if the format of the first line is
-    unknown, no other lines like that, and no unfinished last line in addition to a tail.
+    """Whether to read as crictl does: no rotated files, an error if the format of the first line is
+    unknown, no later lines of unknown format, and no unfinished last line in addition to a tail.
     """
 
     def decoder(self) -> LogDecoder:
@@ -98,7 +98,7 @@ def parse_since(text: str, *, now: float, is_strict: bool = False) -> int:
     except ValueError:
         raise UsageError(
             f"{quote(text)} is not a valid start time",
-            hint="give a duration, 10m or 1d, a day, 2024-01-31, or a time, 2024-01-31T15:04:05Z",
+            hint="give a duration (10m, 1d), a day (2024-01-31) or a time (2024-01-31T15:04:05Z)",
         ) from None
 
 
@@ -107,8 +107,8 @@ class LogReader:
 
     Args:
         warn: called with what is wrong with the log, but only once about the format of lines.
-        patience_s: how long a rotated log may be missing; the runtime is notified right after the
-            renaming.
+        patience_s: how long the log may be missing during a rotation: between its renaming and the
+            notification of the runtime.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class LogReader:
         # The log is missing briefly while it is rotated.
         give_up_at = time.monotonic() + self._patience_s
         while not os.path.lexists(self._path) and is_alive() and time.monotonic() < give_up_at:
-            yield None  # not for long: the old file beside it grows
+            yield None  # not for long: the renamed file grows meanwhile
         is_strict = self._selection.is_strict
         with ExitStack() as opened:
             log = opened.enter_context(LogFile(self._path))
@@ -188,7 +188,7 @@ class LogReader:
                     yield None
                 else:
                     break
-            # Lines that were omitted do not count.
+            # Omitted lines do not count towards the tail.
             if not (is_strict and lacking == 0 and self._selection.tail_lines) or (
                 self._decoder.first_bad
             ):
@@ -214,7 +214,7 @@ class LogReader:
     def _earlier(
         self, paths: Sequence[str], lacking: int | None, *, but: LogFile | None = None
     ) -> Iterator[Chunk]:
-        """Read rotated files, as far as lines of the tail are lacking; None for all lines.
+        """Read rotated files, as far as ``lacking`` lines of the tail require; None for all lines.
 
         Only one is open at a time, since a compressed one takes space as long as it is open. The
         file ``but`` has been read already, under its old name.

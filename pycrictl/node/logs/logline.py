@@ -90,7 +90,7 @@ class _Columns(NamedTuple):
     """Normalized, with a space after them; empty if no line begins with its time."""
 
     is_partial: Sequence[object]
-    """Whether the container's line continues, as truth values; empty if that of none does."""
+    """Whether the container's line continues, as truth values; empty if none does."""
 
     texts: Sequence[bytes]
 
@@ -138,9 +138,9 @@ class LogDecoder:
         has_timestamps: start each line of the container with its time.
         since_ns: omit lines before this time, in nanoseconds since 1970.
         grouping: the order of both outputs.
-        is_strict: as crictl: omit lines in neither format, and those in another format than the
-            first line; let a partial line join the next line of either stream, so that this has no
-            time of its own.
+        is_strict: as crictl: omit lines in neither format, and lines in another format than the
+            first; join a partial line with the next line of either stream, which then has no time
+            of its own.
         max_line_bytes: most of a line that is buffered; the rest of a longer line is read as
             another line.
 
@@ -208,12 +208,12 @@ class LogDecoder:
         return chunks
 
     def _starts_usual(self, block: bytes, start: int = 0) -> re.Match[bytes] | None:
-        """Return a match of the day and zone of the usual line at ``start``, if it is one."""
+        """Return a match of the day and zone of the usual line at ``start``, if there is one."""
         match = None if self._is_strict and self._is_docker else _USUAL.match(block, start)
         return match if match and _is_day(match[1], match[2]) else None
 
     def _decode_usual(self, block: bytes, day: bytes, zone: bytes) -> tuple[list[Chunk], bytes]:
-        """Decode lines up to the first of another kind, day or zone; return that and the rest."""
+        """Decode lines up to the first of another kind, day or zone; return them and the rest."""
         self._is_docker = bool(self._is_docker)
         has_times = self._has_timestamps or self._since_ns is not None
         if not has_times:
@@ -246,7 +246,7 @@ class LogDecoder:
     def _decode_slowly(
         self, block: bytes, *, has_line_feed: bool = True
     ) -> tuple[list[Chunk], bytes]:
-        """Decode lines of any kind, up to the next usual one; return that and the rest."""
+        """Decode lines of any kind, up to the next usual one; return them and the rest."""
         rest = b""
         rows: list[tuple[bytes, bool, bytes]] = []
         is_stdout: list[bool] = []
@@ -284,7 +284,7 @@ class LogDecoder:
     def _output(
         self, columns: _Columns, streams: _Streams, is_early: Sequence[bool]
     ) -> list[Chunk]:
-        """Return what is shown of these lines; ``is_early`` has a truth value for each or none.
+        """Return what is shown of these lines; ``is_early`` has a truth value for each or is empty.
 
         If the outputs are merged without times, ``streams`` is not used.
         """

@@ -61,9 +61,9 @@ def normalized(times: Iterable[bytes], zone: bytes) -> list[bytes]:
 
 @lru_cache(maxsize=8)
 def in_zone(time_ns: int, zone: bytes) -> bytes:
-    """Return a time as a timestamp in a zone, but without that and without zeros at the end.
+    """Return a time as a timestamp in a zone, without the zone and without trailing zeros.
 
-    Such timestamps are ordered as bytes. Years beyond 1 to 9999 become those.
+    Such timestamps can be compared as bytes. Years outside 1 to 9999 become 1 or 9999.
     """
     seconds, nanoseconds = divmod(time_ns, _SECOND_NS)
     seconds -= _seconds(b"1970-01-01T00:00:00" + zone)
@@ -118,5 +118,5 @@ def parse_time(text: str, *, zone: tzinfo | None = None) -> int:
         pass  # no such day, time or zone
     raise UsageError(
         f'invalid time "{text}"',
-        hint="give a day, 2024-01-31, a time, 2024-01-31T15:04:05Z, or seconds since 1970",
+        hint="give a day (2024-01-31), a time (2024-01-31T15:04:05Z) or seconds since 1970",
     )

@@ -1,11 +1,11 @@
-"""The containerd behind a socket: its settings, its process, and what that has received.
+"""The containerd behind a socket: its settings, its process, and when that last received data.
 
 The settings are TOML, of version 2 (containerd 1.x) or 3 (2.x), and may import other files.
 
-The process has an age, by which running pulls differ from the remains of dead ones: a killed
-containerd leaves its leases and unfinished blobs behind, and its successor lists them as if they
-were alive. Anything older than the process is dead. If the process is in another PID namespace, the
-age of its socket is used instead.
+The age of the process tells running pulls from the remains of dead ones: a killed containerd leaves
+its leases and unfinished blobs behind, and its successor lists them as if they were alive. Anything
+older than the process is dead. If the process is in another PID namespace, the age of its socket is
+used instead.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class CriSettings:
     """The settings of the CRI plugin.
 
     Attributes:
-        table: those that its files set, by name, as in the file.
+        table: the values that its files set, by name, as in the file.
         registry_origin: the file that sets ``registry``; empty if none does.
     """
 
@@ -87,7 +87,7 @@ class CriSettings:
     def pulls_locally(self) -> bool:
         """Whether containerd 2.1 and later pulls without its transfer service.
 
-        It does for settings that the service does not know (``CheckLocalImagePullConfigs``).
+        It does so for settings that the service does not know (``CheckLocalImagePullConfigs``).
         """
         table, registry = self.table, mapping(self.table.get("registry"))
         return (
@@ -238,10 +238,10 @@ def listener_pid(endpoint: str) -> int:
 
 
 def runtime_pid(endpoint: str, program: str) -> int:
-    """Return the PID of a runtime: 0 if it cannot be told.
+    """Return the PID of a runtime; 0 if it cannot be determined.
 
-    It is the listener on the socket, or the node's only process of that name behind a proxy, or
-    where this process has PIDs of its own.
+    It is the listener on the socket. If that is a proxy, or in another PID namespace, it is the
+    node's only process of that name.
     """
     pid = listener_pid(endpoint)
     if pid and name_of(pid) == program:
@@ -257,7 +257,7 @@ def quiet_s(pid: int) -> float | None:
     containerd shows the offset of a layer only once a MiB of it is complete, which takes minutes on
     a slow network; the kernel knows better. None if there is no such connection, or none that can
     be seen. It costs some milliseconds on a node with a thousand connections, so it is for
-    downloads that show nothing.
+    downloads that show no progress.
     """
     descriptors = _sockets(pid)
     sockets: list[tuple[int, int, float]] = []  # State, own port, seconds since the last data
@@ -292,7 +292,7 @@ def _sockets(pid: int) -> dict[int, int]:
 
 
 def _copied_sockets(pid: int, descriptors: Iterable[int]) -> list[tuple[int, int, float]]:
-    """Return the TCP sockets of a process in another network namespace, as ``quiet_s`` has them.
+    """Return the TCP sockets of a process in another network namespace, as ``quiet_s`` lists them.
 
     sock_diag(7) shows only the namespace of the caller. With CAP_SYS_PTRACE, pidfd_getfd(2) copies
     a descriptor, and a socket tells its state in any namespace. Each copy is closed at once.

@@ -45,13 +45,13 @@ from pycrictl.runtime.cri.calls.errmap import to_error
 
 EXPIRY_LABEL: Final = "containerd.io/gc.expire"
 LOAD_LABEL: Final = "pycrictl.io/load"
-"""On the lease of a load: its name for those who watch it."""
+"""A label on the lease of a load: the load's name, for those who watch it."""
 
 _LOAD_PREFIX: Final = "pycrictl-load-"
 _KEPT: Final = 256
 _IMAGE_LABELS: Final = {"io.cri-containerd.image": "managed"}
 _PART_BYTES: Final = 512 * 1024
-"""With 1 MiB, saving an image takes 5 MiB more memory, and a fifth less time of the processor."""
+"""With 1 MiB, saving an image takes 5 MiB more memory, and a fifth less processor time."""
 
 _TRAILER_BYTES: Final = 4
 _SERVICES: Final = {
@@ -81,7 +81,7 @@ def seconds(timestamp: Timestamp) -> float:
 
 
 class ContainerdClient:
-    """Calls of a containerd; works again once a restarted containerd is back."""
+    """Calls of a containerd; works again after a restart of containerd."""
 
     def __init__(self, path: str, *, timeout_s: float = 2.0) -> None:
         self.endpoint = f"unix://{path}"
@@ -102,7 +102,7 @@ class ContainerdClient:
             version: str = self.call("Version.Version").version
         except Unimplemented as exc:
             raise Unimplemented(
-                f'the runtime at "{self.endpoint}" is not containerd, whose own API this needs',
+                f'the runtime at "{self.endpoint}" is not containerd; this needs its own API',
                 code=exc.code,
                 details=exc.details,
             ) from None
@@ -134,8 +134,8 @@ class ContainerdClient:
     def pieces(self, digest: str, size_bytes: int) -> Iterator[bytes]:
         """Yield a complete blob, part by part; raise ``NotFound`` without one.
 
-        Each part is whole before it is yielded: while the caller writes it, no call is open whose
-        time could run out.
+        Each part is read completely before it is yielded: no call can run out of time while the
+        caller writes.
         """
         for offset in range(0, size_bytes, _PART_BYTES):
             part = self.read(
@@ -191,8 +191,8 @@ class ContainerdClient:
     def create_load(self, title: str) -> str:
         """Create the lease of a load of this process, and return its ID.
 
-        What it holds is kept until it is deleted. The ID names the process, so that the remains of
-        a killed one can be recognized; containerd itself removes them after a day.
+        What the lease holds is kept until it is deleted. The ID names the process, so that the
+        remains of a killed one can be recognized; containerd itself removes them after a day.
         """
         name = f"{_LOAD_PREFIX}{os.getpid()}-{start_ticks(os.getpid())}"
         expiry = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -227,7 +227,7 @@ class ContainerdClient:
 
         Args:
             lease: holds what the call creates.
-            has_limit: whether the client's time limit counts.
+            has_limit: whether the client's time limit applies.
         """
         message = _method(method).request_type(**fields).SerializeToString()
         (answer,) = self._begin(method, message, lease, has_limit=has_limit)

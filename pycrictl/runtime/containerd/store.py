@@ -32,8 +32,8 @@ class Descriptor(NamedTuple):
     """A blob as a document refers to it (OCI descriptor).
 
     Attributes:
-        size_bytes: what a registry sends.
-        platform: ``OS/ARCHITECTURE[/VARIANT]``; empty if it does not say so.
+        size_bytes: the size of the blob as a registry sends it.
+        platform: ``OS/ARCHITECTURE[/VARIANT]``; empty if the document does not give it.
     """
 
     digest: str
@@ -73,7 +73,7 @@ def is_digest(value: object) -> TypeGuard[str]:
 def parse_document(data: bytes) -> Document | None:
     """Read a manifest, an index or a config by its shape; None for anything else.
 
-    Media types are optional in OCI documents, and a blob's own is not stored.
+    Media types are optional in OCI documents, and containerd does not store that of a blob.
     """
     if len(data) > DOCUMENT_LIMIT_BYTES:
         return None
@@ -111,7 +111,7 @@ def own_platform() -> str:
 
 
 def runs_on(platform: str, wanted: str) -> bool:
-    """Return whether what is made for a platform, empty for any, is what is wanted."""
+    """Return whether an image for ``platform``, empty for any, runs on the wanted platform."""
     its = f"{platform}/"
     return not platform or its.startswith(f"{wanted}/") or f"{wanted}/".startswith(its)
 
@@ -194,7 +194,7 @@ def unpacked_estimate(trailer: bytes, compressed_bytes: int) -> int | None:
 
     RFC 1952 stores the size modulo 2^32, and only for the last member. A number below the
     compressed size has wrapped around if the stream is large; otherwise the stream has several
-    members, and their total is unknown. It is zero in formats with an empty last member (eStargz).
+    members, and their total is unknown. Formats with an empty last member store 0 (eStargz).
     """
     size_bytes = int.from_bytes(trailer, "little")
     if len(trailer) != 4 or size_bytes == 0:

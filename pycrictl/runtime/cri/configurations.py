@@ -1,8 +1,8 @@
 """Pod and container configurations (JSON or YAML), as protobuf's JSON form, and credentials.
 
 A file is a CRI ``PodSandboxConfig`` or ``ContainerConfig``. Keys are the API's names or their
-camelCase; enums are names or numbers; integers of 64 bits are exact, as numbers or as text; a value
-of null is as if its key were absent. A key that the API does not define is an error: a runtime
+camelCase; enums are names or numbers; integers of 64 bits are exact, as numbers or as text; a key
+with the value null counts as absent. A key that the API does not define is an error: a runtime
 would silently ignore it.
 """
 
@@ -34,7 +34,7 @@ def load_pod(path: str, warn: Callable[[str], None]) -> cri_pb2.PodSandboxConfig
     config.metadata.uid = config.metadata.uid or str(uuid.uuid4())
     if config.HasField("linux") and not config.linux.cgroup_parent:
         file = f"pod config {quote_path(path)}"
-        why = "the pod does not get its own cgroup; 'pycrictl runtime-config' shows the driver"
+        why = "the pod gets no cgroup of its own; 'pycrictl runtime-config' shows the cgroup driver"
         warn(f"{file} sets no linux.cgroup_parent: {why}")
     return config
 

@@ -15,7 +15,7 @@ Outcome = int | PycrictlError | None
 
 
 def running(shown: str) -> str:
-    """Return what errors say is being done; ``shown`` is the container, in quotes."""
+    """Return the action for error messages; ``shown`` is the container, in quotes."""
     return f"running a command in container {shown}"
 
 

@@ -24,7 +24,7 @@ from pycrictl.streams.wire import codes
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
 DESCRIPTORS: Final = 6
-"""How many gRPC must be able to open: otherwise it aborts the whole program."""
+"""How many descriptors gRPC must be able to open: otherwise it aborts the whole program."""
 
 LONGEST_HANDSHAKE_S: Final = 20.0
 """Maximum time for the handshake: otherwise a hanging server would block calls that have no

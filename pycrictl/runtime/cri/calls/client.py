@@ -26,7 +26,7 @@ from pycrictl.streams.wire import codes
 
 
 class Method(NamedTuple):
-    """One call of a service; for a stream of answers, ``is_stream``."""
+    """One call of a service; ``is_stream`` if it answers with a stream."""
 
     name: str
     path: str
@@ -44,7 +44,7 @@ def method_of(service: ServiceDescriptor, name: str) -> Method:
 
 @cache
 def method(name: str) -> Method:
-    """Return the call of the runtime or image service of that name, unique over both services."""
+    """Return the call of that name, which is unique over the runtime and the image service."""
     for service in cri_pb2.DESCRIPTOR.services_by_name.values():
         if name in service.methods_by_name:
             return method_of(service, name)

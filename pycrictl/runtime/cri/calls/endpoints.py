@@ -55,7 +55,7 @@ def open_client(
     """Connect to the configured endpoint of a service, or to the first runtime that answers.
 
     A configured endpoint is retried up to ``max_retries`` times, with growing pauses, while nothing
-    listens on its socket; ``note`` is told before the first of them.
+    listens on its socket; ``note`` is called before the first retry.
 
     Raises:
         UsageError: the endpoint is empty or not a unix socket.
@@ -87,7 +87,7 @@ def _wait_for_listener(
         if not isinstance(connection, Obstacle):
             connection.close()
             return
-        # A missing file is an answer: scripts that wait for it would wait for a typing error, too.
+        # A missing file is final: for a mistyped path, a script would otherwise wait in vain.
         is_refused = connection.may_pass and connection.reason != MISSING
         pause_s = next(pauses, None) if is_refused else None
         if pause_s is None:

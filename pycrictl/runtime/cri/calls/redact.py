@@ -31,7 +31,7 @@ _SECRET_PARAMETER: Final = (
 def redacted(message: M) -> M:
     """Return a copy of ``message`` without secrets.
 
-    Masked are: fields marked ``debug_redact`` in the API (credentials of registries), all bytes
+    It masks fields marked ``debug_redact`` in the API (credentials of registries), all bytes
     (values of environment variables, output of commands), the ``info`` of verbose answers (which
     quotes the container's environment and the daemon's configuration), kubectl's copy of the
     manifest, and the URLs of streams (they hold the token that opens the stream).

@@ -96,7 +96,7 @@ def life(
 
 
 def find(client: CriClient, text: str) -> str | cri_pb2.PodSandbox:
-    """Return the ID of the container that a word refers to; or the pod, if it has several."""
+    """Return the container ID for a word; for a pod with several containers, return the pod."""
     if re.fullmatch(WHOLE_ID, text):
         return text
     lookup = Lookup(client)

@@ -1,4 +1,4 @@
-"""The status of containers, pods and images, how a container ended last, and resource usage."""
+"""The status of containers, pods and images, how a container last ended, and resource usage."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def check_conditions(status: cri_pb2.RuntimeStatus) -> None:
         )
 
 
-# The last end of a container
+# The last termination of a container
 
 
 MESSAGE_BYTES: Final = 4096
@@ -130,7 +130,7 @@ _MESSAGE_PATH: Final = "io.kubernetes.container.terminationMessagePath"
 def attempt_before(
     client: CriClient, status: cri_pb2.ContainerStatus, listed: lookup.Lookup
 ) -> cri_pb2.ContainerStatus | None:
-    """Return the last attempt before one, in any sandbox of its pod; None if it is gone."""
+    """Return the attempt before a given one, in any sandbox of its pod; None if it is gone."""
     of = {container.id: container.pod_sandbox_id for container in listed.containers}
     uids = {pod.metadata.uid for pod in listed.pods if pod.id == of.get(status.id)}
     sandboxes = {pod.id for pod in listed.pods if pod.metadata.uid in uids}
@@ -149,7 +149,7 @@ def attempt_before(
 
 
 def termination_message(status: cri_pb2.ContainerStatus) -> str:
-    """Return the runtime's error, or what the container wrote where the kubelet reads it."""
+    """Return the runtime's error, or what the container wrote to its termination log."""
     path = status.annotations.get(_MESSAGE_PATH, "/dev/termination-log")
     for mount in status.mounts:
         if mount.container_path == path and not status.message:

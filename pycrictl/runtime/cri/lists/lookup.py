@@ -61,7 +61,7 @@ def pods(
 
 
 def images(client: CriClient) -> list[cri_pb2.Image]:
-    """Return all images: one runtime ignores a filter, another one compares whole references."""
+    """Return all images, unfiltered: runtimes ignore the filter, or compare whole references."""
     condition = cri_pb2.ImageFilter(image=cri_pb2.ImageSpec())
     return whole(client, "StreamImages", "ListImages", filter=condition)
 
@@ -74,7 +74,7 @@ def image(client: CriClient, name: str, action: str) -> cri_pb2.Image | None:
 
 
 def image_folder(client: CriClient) -> Path | None:
-    """Return the folder in which the runtime keeps images (CRI ``ImageFsInfo``), None if none."""
+    """Return the folder in which the runtime keeps images (CRI ``ImageFsInfo``), if any."""
     filesystems = client.call("ImageFsInfo", cri_pb2.ImageFsInfoRequest()).image_filesystems
     return Path(filesystems[0].fs_id.mountpoint) if filesystems else None
 
@@ -297,7 +297,7 @@ def targets(
 
 
 def select_by_id(client: CriClient, condition: M) -> M:
-    """Return a list's condition with IDs for its words (``id``, ``pod_sandbox_id``).
+    """Return a list's condition with its words (``id``, ``pod_sandbox_id``) replaced by IDs.
 
     A word without a match stays: the list is then empty, as in crictl.
     """

@@ -58,7 +58,7 @@ CONTAINER_STATES: Final[dict[ContainerState, cri_pb2.ContainerState]] = {
 }
 
 NO_NAMESPACE: Final = "unknown"
-"""The namespace in tables, and for patterns, of a container without a known one."""
+"""The namespace in tables, and for patterns, of a container whose namespace is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def list_containers(
     """Return the containers of a query, the newest first.
 
     ``images`` is a client of the image service, used only to resolve ``query.image``. The namespace
-    is that of the labels, or unless ``labels_only``, of the pod sandbox.
+    is that in the labels; if there is none, and unless ``labels_only``, that of the pod sandbox.
     """
     containers = lookup.containers(client, select_by_id(client, query.condition))
     if query.image:
@@ -134,7 +134,7 @@ def list_containers(
 def pods_of(
     client: CriClient, containers: Iterable[cri_pb2.Container]
 ) -> dict[str, cri_pb2.PodSandboxMetadata]:
-    """Return the pods by their IDs, but none if the labels of all containers name theirs."""
+    """Return the pods by ID; none if the labels of every container already name its pod."""
     labels = (POD_LABEL, NAMESPACE_LABEL)
     if all(label in container.labels for container in containers for label in labels):
         return {}
