@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 _MAX_READ_BYTES: Final = 1024 * 1024
 USE_TAR: Final = (
-    "if it has tar: 'pycrictl exec CONTAINER tar -cf - PATH' makes an archive of a path,"
+    "if the container has tar: 'pycrictl exec CONTAINER tar -cf - PATH' makes an archive of a path,"
     " 'pycrictl exec -i CONTAINER tar -xf - -C PATH' unpacks one"
 )
-"""The way that is left for containers whose files cannot be reached from the node."""
+"""The only way left for containers whose files cannot be reached from the node."""
 
 _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -76,7 +76,7 @@ class ContainerRoot(Root):
     """The root directory of a running container, held open: ``fd`` is an O_PATH descriptor."""
 
     def __init__(self, locate: Locate) -> None:
-        """Open the root of the container that ``locate`` reports; it is called twice.
+        """Open the root of the container that ``locate`` reports; ``locate`` is called twice.
 
         Raises:
             FailedPrecondition: it is not running, or has stopped.
@@ -115,7 +115,7 @@ class ContainerRoot(Root):
     def _check_namespace(self, proc: int, own: int) -> None:
         theirs = os.readlink("ns/mnt", dir_fd=own)
         known = [os.readlink("self/ns/mnt", dir_fd=proc)]
-        # Even root may not access the node's first process, as when this is a container too.
+        # Access to the node's first process may be denied even to root, as in a container.
         with suppress(PermissionError):
             known.append(os.readlink("1/ns/mnt", dir_fd=proc))
         if theirs in known:
@@ -124,8 +124,8 @@ class ContainerRoot(Root):
     def _check_cgroup(self, theirs: str, ours: str) -> None:
         """Refuse a process that is in the cgroup of another container.
 
-        Not every cgroup name contains a container ID, so one without proves nothing. Nor does an ID
-        that this program's cgroup has, too, as when the whole node is a container.
+        Not every cgroup name contains a container ID: a name without one proves nothing. Nor does
+        an ID that is also in this program's cgroup, as when the whole node is a container.
         """
         named = {*_CONTAINER_ID.findall(theirs)} - {*_CONTAINER_ID.findall(ours)}
         if named and self.container_id not in named:
@@ -262,7 +262,7 @@ def sweep(locate_one: Callable[[str], FirstProcess]) -> None:
                 if noted.container_id == container_id:
                     forget(noted.name)
         except (CopyError, OSError):
-            log.debug("cannot clear up in container %s", container_id, exc_info=True)
+            log.debug("cannot clean up in container %s", container_id, exc_info=True)
 
 
 def check_node(socket_path: str) -> None:

@@ -159,7 +159,7 @@ def test_an_archive_that_is_compressed(fake: FakeServer, root: Path, tmp_path: P
     assert piped(gzip.compress(ARCHIVE), f"{ID}:new").returncode == 0
     assert (root / "new/f").read_text() == "content"
     assert piped(b"PK\3\4", f"{ID}:/to").stderr.decode().splitlines() == [
-        "pycrictl: the archive has the format zip, which is not read here",
+        "pycrictl: the archive has the format zip, which is not supported here",
         "hint: pipe a tar archive, plain or compressed with gzip or bzip2 or xz",
     ]
 

@@ -88,7 +88,7 @@ def refused(copy: Copy, source: str | Path, target: Path, container: Container) 
     return info.value
 
 
-MOUNTED = '/etc/hosts" is mounted there and cannot be replaced'
+MOUNTED = '/etc/hosts" is a mount point and cannot be replaced'
 
 
 @both_ways

@@ -1,1 +1,1 @@
-"""Trees as tar archives, both ways."""
+"""Packing trees as tar archives, and unpacking them."""

@@ -37,8 +37,8 @@ class Archive:
             directory, any number of entries.
         name: the name of its single file or directory, ``.`` if only the contents are copied;
             None: any name that matches ``pattern``.
-        pattern: with wildcards, that the names in it must match; None for none.
-        tree: its source, if that is accessible: copying it directly is faster.
+        pattern: a wildcard pattern that the names in it must match; None for no pattern.
+        tree: its source tree, if that is accessible: copying it directly is faster.
     """
 
     kind: SourceKind | None = None
@@ -47,7 +47,7 @@ class Archive:
     tree: Source | None = None
 
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
-        """Yield it from an offset, each piece valid until the next is requested.
+        """Yield the archive from an offset; each piece is valid until the next is requested.
 
         Unless ``measured`` was called before, this works only once.
         """
@@ -63,7 +63,7 @@ class Archive:
 
 @dataclass(eq=False)
 class Outgoing(Archive):
-    """An archive of a path in a container; its pieces report themselves to ``watch.on_bytes``."""
+    """An archive of a path in a container; its pieces are reported to ``watch.on_bytes``."""
 
     made: Callable[[], Generator[memoryview, None, None]]
     name: bytes | None = None
@@ -80,7 +80,7 @@ class Outgoing(Archive):
 
 
 def from_server(path: bytes, pieces: Callable[[], Generator[memoryview, None, None]]) -> Outgoing:
-    """Return the archive that a server makes of a path, which expands wildcards in it."""
+    """Return the archive that a server makes of a path; the server expands wildcards."""
     text = take_apart(path)
     if has_wildcards(path):
         return Outgoing(pieces, kind=None, pattern=text.name)
@@ -146,7 +146,7 @@ _MODULES: Final = {"gzip": "gzip", "bzip2": "bz2", "xz": "lzma", "zstd": "compre
 
 
 class _File(RawIOBase):
-    """Pieces as a file."""
+    """Presents pieces as a file."""
 
     def __init__(self, pieces: Iterator[memoryview]) -> None:
         self._pieces = pieces
@@ -169,11 +169,11 @@ class _File(RawIOBase):
 def decompressed(
     pieces: Generator[memoryview, None, None],
 ) -> Generator[memoryview, None, None]:
-    """Yield an archive that may be compressed as plain tar, each piece until the next is requested.
+    """Yield a possibly compressed archive as plain tar; a piece is valid until the next one.
 
     Only what the user pipes in is decompressed, in this program and in bounded memory. An archive
-    from another machine is plain tar: it would otherwise decide which decompressor reads it, and
-    how much comes out.
+    from another machine is plain tar: that machine would otherwise decide which decompressor is
+    run, and how much comes out.
 
     Raises:
         CopyError: it has a format that cannot be read here.
@@ -203,7 +203,7 @@ def _opened(name: str, pieces: Iterator[memoryview]) -> IO[bytes]:
             return opened
     others = [known for known in ("gzip", "bzip2", "xz") if known != name]
     raise CopyError(
-        f"the archive has the format {name}, which is not read here",
+        f"the archive has the format {name}, which is not supported here",
         hint=f"pipe a tar archive, plain or compressed with {' or '.join(others)}",
     )
 
@@ -229,8 +229,8 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 class Spool:
     """An archive in an unnamed temporary file, until it is closed.
 
-    On disk, as it may be larger than memory. Since the file has no name, nothing of it remains
-    however this program ends.
+    The file is on disk, as it may be larger than memory. Since it has no name, nothing of it
+    remains however this program ends.
 
     Raises:
         NoSpace: there is not enough space; ``write`` raises it, too.

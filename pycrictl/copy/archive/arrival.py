@@ -6,7 +6,7 @@ them.
 
 1. ``streams.wire.tar.reader``, pure and strict, reads an entry's header and returns its content.
 2. ``copy.rules.policy``, which is pure, decides by name and type: the entry is created
-   or skipped, or the whole copy refused.
+   or skipped, or the whole copy is refused.
 3. ``tree.stage`` opens the entry's directory in the stage by descriptors (``tree.rootfs``) and
    creates the entry; ``tree.content`` writes its content.
 4. At the end ``tree.stage`` renames the stage into place, or merges it (``tree.commit``). A
@@ -111,7 +111,7 @@ def _unpack(events: Iterator[Event], on_bytes: OnBytes, target: int) -> None:
 
 
 class _Target(NamedTuple):
-    """Where the top goes: to a name in a directory. If None, only its contents go there."""
+    """Where the top goes: to ``name`` in a directory; None: only its contents go there."""
 
     directory: Directory
     name: bytes | None

@@ -1,4 +1,4 @@
-"""A tree as a tar archive; the contents, size and checksum of one, made or passing through.
+"""Packs trees as tar archives; counts and checks archives that are made or pass through.
 
 The checksum is CRC-32 (IEEE 802.3). With isal, which not all machines have, it takes a third of the
 time. It detects damage, not malice: anyone can make bytes with a given checksum.
@@ -118,7 +118,7 @@ def file_pieces(fd: int, offset: int, end: int) -> Generator[memoryview, None, N
 def _unread(
     source: Source, on_skip: OnSkip, on_entry: OnEntry | None
 ) -> Generator[Part, None, None]:
-    """Yield the bytes of ``pack`` in parts: headers as ``bytes``, content in its file or zeros."""
+    """Yield the bytes of ``pack`` in parts: headers as ``bytes``, content as files or zeros."""
     shown = source.text.path
     padding = b""
     try:

@@ -55,7 +55,7 @@ class AcceptedEntry(NamedTuple):
     """An entry to create.
 
     Attributes:
-        mtime_ns: None: the time of the copy.
+        mtime_ns: the time to set; None: the time of the copy.
         owner: user and group ID in the source; None: the default of the destination.
         target: the target of a symbolic link, as text that is never followed.
         original: for a hard link, the file created earlier that it links to.
@@ -86,7 +86,7 @@ class EntryPolicy:
         single: require all entries to be below one top: that of the first entry, or ``name``.
             Otherwise the top is the archive itself, with any number of names in it.
         name: the required name of the top; None accepts any name.
-        pattern: with wildcards, that the name of every top must match; None for none.
+        pattern: a wildcard pattern that the name of every top must match; None for no pattern.
 
     Attributes:
         top: the name of the top, ``.`` if the archive has none. Known after the first entry.
@@ -253,7 +253,7 @@ def take_apart(name: bytes, *, entry_name: bytes) -> Path:
 
 
 def stays_inside(target: bytes, *, depth: int) -> bool:
-    """Return whether the target of a link ``depth`` directories below the top is below it, too.
+    """Return whether the target of a link ``depth`` directories below the top is itself below it.
 
     ``..`` is accepted only at the beginning: after a name, which may itself be a link, it could
     lead anywhere.

@@ -45,7 +45,7 @@ STREAM: Final = "-"
 _WILDCARD: Final = frozenset(b"*?[")
 
 SINGLE_VARIABLE: Final = "PYCRICTL_CP_SINGLE"
-"""Set by the client of another host: the archive on standard input is of a single path."""
+"""Set by a client on another host: the archive on standard input is of a single path."""
 
 _WRITE_LOCAL_HINT: Final = "write ./NAME for a local file whose name has a colon"
 
@@ -94,7 +94,7 @@ def parse(
 
     Args:
         form: the syntax of a container path, for messages.
-        adds_slash: take the path of a container from its root if it is relative; else refuse it.
+        adds_slash: take a relative path in a container from its root; otherwise refuse it.
     """
     parsed = [parse_side(text, adds_slash=adds_slash) for text in sources]
     target = parse_side(destination, adds_slash=adds_slash)

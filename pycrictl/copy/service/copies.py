@@ -4,7 +4,7 @@ Copies are managed in the event loop; each has a thread of its own for work on f
 runtime, and one more while an archive is sent. Their states are those of ``life``. Files are
 accessed through the root of the container's first process; none of its programs is run. Two
 servers have such a service: the proxy behind the runtime's calls, the agent behind its API. Who may
-ask, and what requests and answers look like, is up to them. A copy ends with its program.
+ask, and what requests and answers look like, is up to the server. A copy ends with its server.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 log = Log("pycrictl.copy")
 
 MAX_KEPT: Final = 1000
-"""Copies kept at most; the oldest of those that are over make room."""
+"""The most copies that are kept; the oldest of those that are over make room."""
 
 STOP_S: Final = 5.0
 """How long threads may take to end."""
 
 
 class GivenUp(Cancelled):
-    """A copy was given up; the event says why, and the message in words."""
+    """A copy was given up; ``event`` is the cause, and the message describes it."""
 
     def __init__(self, event: Event, message: str) -> None:
         super().__init__(message, code="Canceled")
@@ -66,7 +66,7 @@ class Copy:
     path: bytes  # In the container, absolute
     transfer: Upload | Download  # Its archive and connections
     sandbox_id: str = ""  # The pod sandbox whose quota it counts for
-    user: object = None  # Whoever copies, whose share of the slots it takes; None if unknown
+    user: object = None  # The user whose share of the slots it takes; None if unknown
     rules: Rules = field(default_factory=Rules)
     name: str = field(default_factory=lambda: os.urandom(16).hex())  # Unique on the node
     state: State = field(init=False)
@@ -113,7 +113,7 @@ class Copy:
         def expect(size_bytes: int) -> None:
             self.expected_bytes = size_bytes
 
-        # Only who follows the growth of the archive profits from a walk through the tree before.
+        # A prior walk through the tree helps only clients that follow the archive's growth.
         on_archive = expect if self.transfer.protocol.resumes else None
         return Watch(ignore, self.skip, note=add_note, on_archive=on_archive)
 
@@ -142,7 +142,7 @@ class Copies(Generic[C]):
     encode: Callable[[PycrictlError], bytes] = encode_failure  # The status for a client
     _: KW_ONLY
     lifetime_s: float  # How long a copy is kept without any activity of its client
-    keeps_ended: bool = False  # As long as others, so that clients can learn their outcome
+    keeps_ended: bool = False  # Whether ended ones stay, so that clients can learn their outcome
     sweep_s: float = 5.0  # How often expired copies are looked for, if lifetime_s is long
     current: dict[str, C] = field(init=False, default_factory=dict)  # Not yet forgotten, by name
 
@@ -166,8 +166,8 @@ class Copies(Generic[C]):
     async def begin(self, copy: C, limit_s: float | None = None) -> None:
         """Reserve a slot for a copy, and start its thread.
 
-        Return when the request can be answered, or after a time limit: when the archive out of a
-        container is complete or, with a resumable protocol, has begun.
+        Return when the request can be answered, or after a time limit. A copy out of a container
+        can be answered when its archive is complete or, with a resumable protocol, has begun.
 
         Raises:
             PycrictlError: the copy is refused, or has failed by then.
@@ -199,11 +199,11 @@ class Copies(Generic[C]):
             raise copy.error
 
     def check_open(self, copy: C) -> None:
-        """Raise the error of a copy that has failed, or one if it wants no bytes any more."""
+        """Raise the error of a copy that has failed, or an error if it accepts no more bytes."""
         if copy.error is not None:
             raise copy.error
         if copy.state not in (State.MEASURING, State.WAITING, State.COPYING):
-            raise CopyError(f"the copy is {copy.state}: no bytes are wanted")
+            raise CopyError(f"the copy is {copy.state}: it accepts no more bytes")
 
     async def attach(self, copy: C, link: Link, offset: int = 0) -> None:
         """Continue a copy over a new connection, and close the previous one."""
@@ -218,7 +218,7 @@ class Copies(Generic[C]):
             copy.sending = asyncio.create_task(in_thread(deliver))
 
     async def commit(self, copy: C, limit_s: float) -> None:
-        """Move an archive that has arrived into place, or end a copy that its client has whole.
+        """Move an archive that has arrived into place, or end a copy that its client has received.
 
         If that takes longer than the limit, a second call waits again.
 
@@ -259,7 +259,7 @@ class Copies(Generic[C]):
         self._forget(copy)
 
     async def stop(self) -> None:
-        """End all copies, except for those that are being moved into place, if that is soon."""
+        """End all copies, except those that are being moved into place and finish soon."""
         for task in self._tasks:
             task.cancel()
         give_up = partial(self.give_up, event=Event.STOPPED, message="the server was stopped")
@@ -301,7 +301,7 @@ class Copies(Generic[C]):
             for copy in list(self.current.values()):
                 is_old = now - copy.heard_s >= self.lifetime_s
                 if is_old and copy.state is not State.COMMITTING:
-                    why = "there was no request about it for too long"
+                    why = "its client made no request for too long"
                     await self.give_up(copy, Event.EXPIRED, why)
 
     # In threads
@@ -348,7 +348,7 @@ class Copies(Generic[C]):
     def _report(self, copy: C, event: Event, exc: Exception | None = None) -> bytes:
         """Report an event to the loop; return the status for the client.
 
-        A slot is free before the client gets its last message: it may begin another copy.
+        The slot is free before the client gets its last message: it may begin another copy.
         """
         error = None if exc is None else _reported(copy, exc)
 

@@ -11,8 +11,8 @@ has every pair of the two that can occur; one that is missing is a bug. These ar
 3. A copy into a container is COMMITTING from the moment when nothing but the thread is left to
    wait for: it may be moving files into place, so neither a silent client nor a stopping server
    may end it any more.
-4. What is given up (abandoned by its client, expired, stopped with its server) still has
-   a thread, which is told to end. Until it has, the state names what the end will be. A thread that
+4. A copy that is given up (abandoned by its client, expired, stopped with its server) still has
+   a thread, which is told to end. Until then, the state says how the copy will end. A thread that
    had already put everything in place wins: the copy is DONE.
 5. Nothing changes a copy that is over.
 """
@@ -123,5 +123,5 @@ TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
 
 
 def after(state: State, event: Event) -> State:
-    """Return the state after an event; that of a copy that is over stays."""
+    """Return the state after an event; a copy that is over keeps its state."""
     return state if state.is_over else TRANSITIONS[state][event]

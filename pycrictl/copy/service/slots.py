@@ -1,8 +1,8 @@
 """Slots for the copies of a node, and space on its disk.
 
 Excess requests are refused at once; none waits. A copy has its slot from the request that begins it
-until it is over and its threads have ended. No user, or where users are not known no pod, has more
-than half of the slots.
+until it is over and its threads have ended. No user (or pod, if users are not known) has more than
+half of the slots.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class Slots:
         size_limit_bytes: the largest archive (``ContainerCopySizeLimit``); 0 for no limit.
         copies_per_pod: copies of a pod at once (``ContainerCopiesPerPod``); 0 for no limit.
         disk_limit_bytes: the space of all copies together; 0 for no limit.
-        free_bytes: returns the free space of the disk; None if it is not reserved here.
+        free_bytes: returns the free space of the disk; None: free space is not checked.
 
     Attributes:
-        refused: number of refusals by ``copy_size``, ``copies_per_pod``, ``copies`` or ``disk``.
+        refused: refusals by limit: ``copy_size``, ``copies_per_pod``, ``copies`` or ``disk``.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Slots:
             return self._sum()
 
     def acquire(self, pod: str, size_bytes: int, user: object = None) -> Slot:
-        """Return a slot for a copy, if it is not too large as far as its size is known.
+        """Return a slot for a copy, unless its size, as far as it is known, is too large.
 
         Args:
             user: whoever copies; None if that is not known.
@@ -97,7 +97,7 @@ class Slots:
             pod_name = f"pod {quote(short_id(pod))}"
             if 0 < self._copies_per_pod <= of_pod:
                 count = plural(of_pod, "copy", "copies")
-                why = f"{pod_name} has {count} under way, the quota ContainerCopiesPerPod"
+                why = f"{pod_name} has {count} under way, which is the quota ContainerCopiesPerPod"
                 raise self._refusal("copies_per_pod", f"{why};")
             if of_user >= MAX_COPIES // 2:
                 name = pod_name if user is None else "this user"
@@ -111,7 +111,7 @@ class Slots:
             return slot
 
     def hold(self, slot: Slot, size_bytes: int) -> None:
-        """Reserve this much space in all for a copy."""
+        """Set the total space that is reserved for a copy."""
         self._require_size(size_bytes)
         with self._lock:
             growth_bytes = size_bytes - slot.held_bytes
@@ -133,15 +133,15 @@ class Slots:
                 "copy_size",
                 f"the copy has more than {self._size_limit_bytes} bytes"
                 f" ({format_bytes(self._size_limit_bytes)}),"
-                " the quota ContainerCopySizeLimit; copy less, or",
+                " which is the quota ContainerCopySizeLimit; copy less, or",
             )
 
     def _require_space(self, whole_bytes: int, growth_bytes: int) -> None:
         if 0 < self._disk_limit_bytes < whole_bytes:
             raise self._refusal(
                 "disk",
-                f"the copies on this node would take {format_bytes(whole_bytes)} of its disk, and"
-                f" may take {format_bytes(self._disk_limit_bytes)};",
+                f"the copies on this node would take {format_bytes(whole_bytes)} of its disk, but"
+                f" the limit is {format_bytes(self._disk_limit_bytes)};",
             )
         if self._free_bytes is not None and self._free_bytes() < growth_bytes + RESERVE_BYTES:
             raise self._refusal(

@@ -49,13 +49,13 @@ REST_S: Final = 10.0
 class Transfer:
     """An archive and its successive connections. Any thread may call the methods."""
 
-    heartbeat_s = 10.0  # Of resumable copies: clients give up after three times as long
+    heartbeat_s = 10.0  # Of resumable copies; clients give up after three times this
 
     def __init__(self, protocol: CopyProtocol, size_bytes: int = 0, crc32: int = 0) -> None:
         self.protocol = protocol  # This end's protocol of the connections
         self.size_bytes, self.crc32 = size_bytes, crc32  # As announced, or made so far
-        self.admit: Callable[[int], None] = ignore  # Gets a new size first; may raise an error
-        self.on_progress: Callable[[int], None] = ignore  # Gets the number of bytes delivered
+        self.admit: Callable[[int], None] = ignore  # Called with each new size first; may raise
+        self.on_progress: Callable[[int], None] = ignore  # Called with the bytes delivered
         self._changed = threading.Condition()
         self._link: Link | None = None
         self._error: PycrictlError | None = None
@@ -64,7 +64,7 @@ class Transfer:
     def attach(self, link: Link) -> None:
         """Attach a connection; an earlier one is closed, as the client has abandoned it.
 
-        After the last word, the connection gets that, and is closed.
+        If the copy has concluded, the connection gets the final status, and is closed.
         """
         with self._changed:
             before, self._link = self._link, link
@@ -88,7 +88,7 @@ class Transfer:
             raise self._error
 
     def conclude(self, status: bytes) -> None:
-        """Close the connection after sending a status, the last word, unless that is empty."""
+        """Close the connection after sending the final status, unless that is empty."""
         with self._changed:
             link, self._link = self._link, None
             self._last_word = status
@@ -221,7 +221,7 @@ class Download(Transfer):
         self._notify()
 
     def finish(self, failure: bytes = b"") -> None:
-        """Note that the archive is complete, or the status for a client if that failed."""
+        """Mark the archive as complete, or as failed with a status for the client."""
         if self._spool is not None and not failure:
             self._spool.finish()
         self._failure = failure
@@ -235,7 +235,7 @@ class Download(Transfer):
     # In the threads that send it
 
     def deliver(self, link: Link, offset: int) -> None:
-        """Send the archive over an attached connection; with a resumable protocol, until that ends.
+        """Send the archive over a connection; with a resumable protocol, serve it until it ends.
 
         Args:
             offset: where the client resumes.

@@ -47,7 +47,7 @@ class SocketLink:
     Leaving the ``with`` block closes it; an exception aborts it.
 
     Args:
-        sock: connected; closed by ``close``.
+        sock: a connected socket, which ``close`` closes.
         label: the peer, for messages.
         early: bytes that were read beyond the handshake.
         idle_s: the timeout of each read and write.
@@ -151,8 +151,8 @@ class SocketLink:
     def close(self) -> None:
         """Close cleanly, if the peer allows that within ``limits.GOODBYE_S``.
 
-        Data that it still sends must be read: otherwise the system would reset the connection, and
-        the peer might lose data that it has not read yet.
+        Data that the peer still sends must be read: otherwise the system would reset the
+        connection, and the peer might lose data that it has not read yet.
         """
         try:
             self._sock.settimeout(limits.GOODBYE_S)

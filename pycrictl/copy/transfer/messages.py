@@ -24,9 +24,9 @@ and checksum:
 ====  =====================================================================================
 
 The server begins with an acknowledgement, and sends more of them while it has nothing else to
-send; the client answers each. In a copy to a container, it resumes at the offset of the first.
-Pieces are sent in order, without gaps. On an invalid piece the receiver drops the connection: the
-piece does not count, and the copy resumes at the last acknowledgement.
+send; the client answers each. In a copy to a container, the client resumes at the offset of the
+first. Pieces are sent in order, without gaps. On an invalid piece the receiver drops the
+connection: the piece does not count, and the copy resumes at the last acknowledgement.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class Arriving:
         """Check a piece, and count it as arrived; return its bytes."""
         data, offset, announced = content
         if offset is not None and offset != self.offset:
-            raise RemoteProtocolError(f"a piece at offset {offset}, but {self.offset} was expected")
+            raise RemoteProtocolError(f"a piece is at offset {offset} instead of {self.offset}")
         if self.size_bytes is not None and self.offset + len(data) > self.size_bytes:
             raise RemoteProtocolError(f"more than the {self.size_bytes} announced bytes arrived")
         if announced is not None and crc32(data) != announced:

@@ -112,7 +112,7 @@ class OverRpc:
     def write(self, archive: Archive, path: bytes, rules: Rules, watch: Watch) -> Summary:
         if rules.archive:
             raise _unable("CopyToContainer cannot keep modes, times and owners (-a)")
-        # Every server rejects an empty path: this tests for the call before anything is read.
+        # Every server with this call rejects an empty path: test that before anything is read.
         with suppress(Invalid):
             self._ask_to(b"", 0, 0)
         measured = archive.measured(rules, watch)
@@ -135,7 +135,7 @@ class OverRpc:
         try:
             return self.client.call(name, request, action=action, **terms)
         except RuntimeFault as exc:
-            # A proxy's text is a whole sentence about the copy, as the method ``node`` has it.
+            # A proxy's text is a complete message about the copy, the same as from method ``node``.
             _, is_own, text = exc.message.partition("pycrictl proxy: ")
             if is_own:
                 exc.message, exc.args = text, (text,)
@@ -208,7 +208,7 @@ def _put(
     try:
         return _wait(link, protocol)
     except (KeyboardInterrupt, SystemExit):  # the server may be moving everything into place
-        log.warning("the server did not report the outcome; the copy may still be made")
+        log.warning("the server did not report the outcome; the copy may still be completed")
         raise
 
 

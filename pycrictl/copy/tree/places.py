@@ -127,7 +127,7 @@ def open_source(root: Root, path: bytes, *, follow: bool = False) -> Iterator[So
 
 @contextmanager
 def open_sources(root: Root, paths: Sequence[bytes], *, follow: bool = False) -> Iterator[Source]:
-    """Open one or more sources; of several, each is opened again when it is copied."""
+    """Open one or more sources; several are opened one by one as they are copied."""
     if len(paths) == 1:
         with open_source(root, paths[0], follow=follow) as source:
             yield source

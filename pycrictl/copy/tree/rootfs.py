@@ -315,8 +315,8 @@ class Directory:
     def is_mount_point(self, name: bytes) -> bool:
         """Return whether something is mounted at ``name``.
 
-        Only in the same mount namespace does the kernel refuse to rename over it or to remove it:
-        from outside, that silently removes the mount from the container.
+        The kernel refuses to rename over a mount point or to remove it only within the same mount
+        namespace: from outside, either silently removes the mount from the container.
         """
         with held(self.pin(name)) as pinned:
             return mount_number(pinned) != mount_number(self.fd)
@@ -325,7 +325,7 @@ class Directory:
         """Refuse to replace ``name`` if something is mounted there."""
         if self.is_mount_point(name):
             shown = quote(os.fsdecode(self.shown_path(name)))
-            raise CopyError(f"{shown} is mounted there and cannot be replaced", hint=_MOUNTED)
+            raise CopyError(f"{shown} is a mount point and cannot be replaced", hint=_MOUNTED)
 
     def read_link(self, name: bytes) -> bytes:
         """Return the target of a symbolic link."""

@@ -6,8 +6,8 @@ is removed if this program is killed (see ``commit``).
 At the end its contents are moved to their name, or merged with an existing directory.
 
 If the stage is in a container, a process there may read and change it, if it is privileged enough.
-It gains nothing: no link is followed, owners and modes are set through descriptors of files made
-here, and a directory is identified by its inode when it is opened again.
+The process gains nothing by that: no link is followed, owners and modes are set through descriptors
+of files made here, and a directory is identified by its inode when it is opened again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pycrictl.copy.tree.rootfs import Directory, descend, held, set_owner, to_er
 from pycrictl.streams.wire.tar.header import EntryType
 
 IMPLIED_MODE: Final = 0o755
-"""Of a directory that is missing in an archive, but needed for its entries."""
+"""The mode of a directory that is missing in an archive, but needed for its entries."""
 
 _TIME_STEP_NS: Final = 2 * 10**9
 """The coarsest steps in which a file system stores times: those of FAT."""
@@ -77,7 +77,7 @@ class Stage:
         self.unkept: set[str] = set()
         self._place = place
         self._host_owner = host_owner
-        # The open directories from the top down to the last one entered, and the path of that.
+        # The open directories from the top down to the last one entered, and its path.
         self._chain: list[Directory] = []
         self._entered: Path = ()
         self._directories: dict[Path, _Made] = {}

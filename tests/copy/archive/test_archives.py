@@ -138,13 +138,13 @@ def test_damage(name: str) -> None:
 )
 @pytest.mark.parametrize("size_bytes", [10, 5000])
 def test_formats_that_are_named(start: bytes, name: str, size_bytes: int) -> None:
-    with pytest.raises(CopyError, match=f"has the format {name}, which is not read here"):
+    with pytest.raises(CopyError, match=f"has the format {name}, which is not supported here"):
         content(start.ljust(size_bytes, b"x"))
 
 
 def test_a_python_without_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "bz2", None)
-    with pytest.raises(PycrictlError, match="bzip2, which is not read here") as info:
+    with pytest.raises(PycrictlError, match="bzip2, which is not supported here") as info:
         content(COMPRESS["bzip2"](PLAIN))
     assert info.value.hint == "pipe a tar archive, plain or compressed with gzip or xz"
 

@@ -194,7 +194,7 @@ def test_file_systems_that_are_not_written(cp: Cp, start_container: Start, folde
     closed.ok(folder / "f", "C:/volume/f")
     assert (volume / "f").read_text() == "new"
     assert (volume / "f").stat().st_uid == 1234
-    assert "mounted there" in closed.refused(folder / "f", "C:/etc/single")
+    assert "is a mount point" in closed.refused(folder / "f", "C:/etc/single")
     assert (single.read_text(), single.stat().st_ino) == ("a longer old text", inode)
     for path in ("/proc/sys/kernel", "/sys/kernel"):
         assert "never copied" in cp.refused(folder / "f", f"C:{path}")
@@ -204,7 +204,7 @@ def test_file_systems_that_are_not_written(cp: Cp, start_container: Start, folde
     (folder / "etc").mkdir()
     (folder / "etc/hosts").write_text("new")
     for source, target in ((folder / "f", "C:/etc/hosts"), (f"{folder}/etc/.", "C:/etc")):
-        assert "mounted there" in cp.refused(source, target)
+        assert "is a mount point" in cp.refused(source, target)
         assert (cp.root / "etc/hosts").read_bytes() == hosts
     assert stages_in(folder, cp.root / "etc") == []
 

@@ -34,7 +34,7 @@ def test_what_is_announced_keeps_nobody_out() -> None:
     hers = slots.acquire("web", 190 * MIB)
     his = slots.acquire("web", 150 * MIB)
     slots.hold(his, 150 * MIB)
-    with pytest.raises(Exhausted, match=r"210\.0 MiB of its disk, and may take 200\.0 MiB"):
+    with pytest.raises(Exhausted, match=r"210\.0 MiB of its disk, but the limit is 200\.0 MiB"):
         slots.acquire("web", 210 * MIB)  # it can never fit
     with pytest.raises(Exhausted, match="of its disk"):
         slots.hold(hers, 60 * MIB)

@@ -179,7 +179,7 @@ def test_a_session_belongs_to_its_pod(work: Workstation) -> None:
 
 def test_the_quota_of_the_disk(work: Workstation) -> None:
     agent = work.start(spool_limit=3 * MIB)
-    with pytest.raises(Exhausted, match=r"of its disk, and may take 3\.0 MiB; try again later"):
+    with pytest.raises(Exhausted, match=r"of its disk, but the limit is 3\.0 MiB; try again later"):
         work.api.begin({**TO, "size": 4 * MIB})
     (work.there / "f").write_bytes(os.urandom(4 * MIB))
     # The excess is found before the answer, or when the bytes are requested.
