@@ -85,7 +85,7 @@ def signs_in(lines: Iterable[JournalLine]) -> Iterator[Sign]:
 
 
 def sign_of(reason: str, message: str, container: str, at_s: float) -> Iterator[Sign]:
-    """Iterate over the signs in an Event about a pod; volumes have the journal's texts."""
+    """Iterate over the signs in an Event about a pod; texts on volumes are as in the journal."""
     kind, text = _EVENTS.get(reason, ""), " ".join(message.split())
     if reason == "Unhealthy" and (match := re.match(r"(\w+) probe failed: ?(.*)", text)):
         yield Sign("probe", at_s, match[2], container, match[1].lower())

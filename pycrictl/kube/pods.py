@@ -215,7 +215,7 @@ def _container(spec: Mapping[str, Any], status: Mapping[str, Any], role: str) ->
     if role == "init" and spec.get("restartPolicy") == "Always":
         role = "sidecar"
     run = _run(state)
-    # The kubelet never sets ``ready`` of debug containers; that of init containers, at the end.
+    # The kubelet sets ``ready`` of init containers only at their end, never of debug containers.
     ready = status.get("ready") if role in ("app", "sidecar") else None
     return PodImage(
         text(spec.get("name")),

@@ -42,7 +42,7 @@ def read(
     root: Path = Path("/"),
     timeout_s: float = 1.0,
 ) -> list[JournalLine]:
-    """Return the lines since a time; only those read within ``timeout_s`` if it is slow."""
+    """Return the lines since a time; if the journal is slow, those read within ``timeout_s``."""
     command = [
         "journalctl", "--quiet", "--no-pager", "--output=json", f"--since=@{since_s:.0f}",
         "--output-fields=MESSAGE,_SYSTEMD_UNIT,SYSLOG_IDENTIFIER", f"--lines={MAX_LINES}",

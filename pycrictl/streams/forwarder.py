@@ -116,7 +116,7 @@ def _hosts(addresses: Sequence[str]) -> dict[str, socket.AddressFamily]:
                 address = ipaddress.ip_address(host)
             except ValueError:
                 raise UsageError(
-                    f'"{host}" is not an IP address', hint="localhost means 127.0.0.1 and ::1"
+                    f'"{host}" is not an IP address', hint="use localhost for 127.0.0.1 and ::1"
                 ) from None
             hosts[str(address)] = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     return hosts

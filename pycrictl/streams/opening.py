@@ -134,7 +134,7 @@ class Exchange(Opening):
         self._connection = connection
 
     async def request(self, *, timeout_s: float) -> Response:
-        """Send the request; return the response's head. Unread any bytes after a 101."""
+        """Send the request; return the response's head. Push back the bytes after a 101."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._connection.write(self.head)

@@ -348,7 +348,7 @@ class Copies(Generic[C]):
     def _report(self, copy: C, event: Event, exc: Exception | None = None) -> bytes:
         """Report an event to the loop; return the status for the client.
 
-        The slot is free before the client gets its last message: it may begin another copy.
+        A slot is freed before the last message to the client, which may then begin another copy.
         """
         error = None if exc is None else _reported(copy, exc)
 

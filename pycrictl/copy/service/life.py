@@ -12,8 +12,8 @@ has every pair of the two that can occur; one that is missing is a bug. These ar
    wait for: it may be moving files into place, so neither a silent client nor a stopping server
    may end it any more.
 4. A copy that is given up (abandoned by its client, expired, stopped with its server) still has
-   a thread, which is told to end. Until then, the state says how the copy will end. A thread that
-   had already put everything in place wins: the copy is DONE.
+   a thread, which is told to end. Until it ends, the state says how the copy will end. A thread
+   that had already put everything in place wins: the copy is DONE.
 5. Nothing changes a copy that is over.
 """
 

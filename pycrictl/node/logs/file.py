@@ -23,7 +23,7 @@ _HEAD_BYTES: Final = 256
 
 
 class LogFile:
-    """An open log file, which stays open when another takes its path; ``file`` is unpacked."""
+    """A log file, kept open when another takes its path; ``file`` is its content if unpacked."""
 
     def __init__(
         self, path: str, file: io.RawIOBase | None = None, *, block_bytes: int = 64 << 10

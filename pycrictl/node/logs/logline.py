@@ -90,7 +90,7 @@ class _Columns(NamedTuple):
     """Normalized, with a space after them; empty if no line begins with its time."""
 
     is_partial: Sequence[object]
-    """Whether the container's line continues, as truth values; empty if none does."""
+    """Whether the container's line continues, as truth values; empty if no line does."""
 
     texts: Sequence[bytes]
 

@@ -1,4 +1,4 @@
-"""The containerd behind a socket: its settings, its process, and when that last received data.
+"""The containerd behind a socket: its settings, its process, and when it last received data.
 
 The settings are TOML, of version 2 (containerd 1.x) or 3 (2.x), and may import other files.
 

@@ -29,7 +29,7 @@ class ChannelsOpened:
 
 @dataclass(slots=True)  # creating a frozen one costs more than all other work for a frame
 class ChannelReceived:
-    """The peer sent data, never empty. A view keeps the whole buffer that was fed alive."""
+    """The peer sent data, never empty. If ``data`` is a view, it keeps the whole input alive."""
 
     channel: int
     data: bytes | memoryview

@@ -129,7 +129,7 @@ class RemoteCommand:
                 reason = f": {connection.error.message}" if connection.error is not None else ""
                 self.error = StreamError(
                     f"the runtime sent no exit status{reason}",
-                    hint="it is not known whether the command has ended",
+                    hint="it is not known whether the command has ended, or how",
                 )
 
     def _take(self, event: channels.Event) -> None:

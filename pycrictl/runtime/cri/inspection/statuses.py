@@ -130,7 +130,7 @@ _MESSAGE_PATH: Final = "io.kubernetes.container.terminationMessagePath"
 def attempt_before(
     client: CriClient, status: cri_pb2.ContainerStatus, listed: lookup.Lookup
 ) -> cri_pb2.ContainerStatus | None:
-    """Return the attempt before a given one, in any sandbox of its pod; None if it is gone."""
+    """Return the last attempt before a given one, in any sandbox of its pod; None if it is gone."""
     of = {container.id: container.pod_sandbox_id for container in listed.containers}
     uids = {pod.metadata.uid for pod in listed.pods if pod.id == of.get(status.id)}
     sandboxes = {pod.id for pod in listed.pods if pod.metadata.uid in uids}

@@ -1,7 +1,7 @@
 """Reads and writes the blocks of a tar archive: headers, numbers and pax records. Pure.
 
-The formats are POSIX.1-2024 (pax, "ustar Interchange Format" and "pax Header Block"), the seventh
-edition of Unix, and GNU's variant. Names are bytes: neither tar nor Linux defines their
+The formats are those of POSIX.1-2024 (pax, "ustar Interchange Format" and "pax Header Block"), of
+the seventh edition of Unix, and of GNU tar. Names are bytes: neither tar nor Linux defines their
 encoding.
 
 Input that two readers could interpret differently is refused: many attacks used archives that one
