@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 @contextmanager
 def replacing(path: str, *, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Yield a file that takes the place of the one at ``path`` at the end.
+    """Yield a file that replaces the one at ``path`` at the end of the block.
 
     The new file is written beside the old one, and removed after an error. It gets the old file's
     owner and mode; without an old file, ``mode`` without the umask's bits. Links are followed. A

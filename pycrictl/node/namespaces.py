@@ -115,7 +115,7 @@ def _inner_pid(pid: int) -> int:
     try:
         lines = Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
     except OSError:
-        raise PycrictlError("the container has ended meanwhile") from None
+        raise PycrictlError("the container has ended") from None
     pid_there = next((line.split()[-1] for line in lines if line.startswith("NSpid:")), "1")
     return int(pid_there)
 

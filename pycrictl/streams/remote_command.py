@@ -99,7 +99,7 @@ async def run_command(
 
     Args:
         ask_url: requests a stream URL from the runtime. Called in a thread.
-        transport: one that is ``usable``.
+        transport: as returned by ``usable``.
         timeout_s: limits connecting, and then the response.
         opening_s: how long the server may then take to open the streams.
     """

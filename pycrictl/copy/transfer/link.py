@@ -94,7 +94,7 @@ class SocketLink:
     # Receiving
 
     def receive(self) -> ChannelMessage | None:
-        """Return the next message, valid until the one after; None once the peer has closed.
+        """Return the next message, valid until the next call; None once the peer has closed.
 
         Raises:
             RemoteProtocolError: the peer broke the protocol.

@@ -262,7 +262,7 @@ class Link(Protocol):
     deadline: float | None
 
     def receive(self) -> ChannelMessage | None:
-        """Return the next message, valid until the one after; None once the peer has closed."""
+        """Return the next message, valid until the next call; None once the peer has closed."""
 
     def can_receive(self) -> bool:
         """Return whether ``receive`` would return or raise without blocking."""

@@ -145,7 +145,7 @@ class _Walk:
                     levels.pop().directory.close()
                     continue
                 name = os.fsencode(entry.name)
-                if STAGE_NAME.fullmatch(name):  # perhaps that of this copy
+                if STAGE_NAME.fullmatch(name):  # perhaps this copy's own
                     continue
                 inner_path = level.path + b"/" + name
                 try:

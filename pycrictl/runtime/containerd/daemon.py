@@ -270,7 +270,7 @@ def quiet_s(pid: int) -> float | None:
                     if tcp.inode in descriptors
                 ]
         sockets = sockets or _copied_sockets(pid, descriptors.values())
-    # Connections that others opened, such as those of ``exec``, are left out by their port.
+    # Connections that others opened, such as for ``exec``, have a listener's port: left out.
     served = {port for state, port, _ in sockets if state == LISTEN}
     return min(
         (idle_s for state, port, idle_s in sockets if state == ESTABLISHED and port not in served),

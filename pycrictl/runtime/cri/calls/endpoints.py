@@ -93,7 +93,7 @@ def _wait_for_listener(
         if pause_s is None:
             raise connect_error(connection, f"unix://{path}")
         if log := call_log():
-            log.debug("= attempt %d: %s; again in %gs", attempt, connection.reason, pause_s)
+            log.debug("= attempt %d: %s; retrying in %gs", attempt, connection.reason, pause_s)
         if attempt == 1:
             note(f"{unreachable(f'unix://{path}')}{connection.reason}; trying again")
         time.sleep(pause_s)

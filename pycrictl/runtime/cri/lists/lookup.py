@@ -282,7 +282,7 @@ def targets(
 ) -> list[ObjectRef]:
     """Return the object that each word refers to; two words for one object are one target.
 
-    With ``as_typed``, each word is a target, and one that matches nothing is left to the runtime.
+    With ``as_typed``, each word is a target; words without a match go to the runtime unchanged.
     """
     lookup = Lookup(client)
     refs = [lookup.target(text, kind) for text in texts]
