@@ -49,7 +49,7 @@ def test_a_process_that_has_ended() -> None:
     if not child:
         os._exit(0)
     os.waitpid(child, 0)
-    with pytest.raises(PycrictlError, match="ended meanwhile"):
+    with pytest.raises(PycrictlError, match="the container has ended"):
         run(child, "/bin/busybox", ["sh"])
 
 
