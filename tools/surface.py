@@ -53,7 +53,7 @@ class Command:
     family: str
     summary: str
     description: tuple[str, ...]
-    examples: tuple[tuple[str, str], ...]  # what each does, and its command line
+    examples: tuple[str, ...]  # command lines
     arguments: tuple[Argument, ...]
     options: tuple[Option, ...]
     subcommands: tuple[Command, ...]
@@ -115,11 +115,7 @@ def _command(parent: tuple[str, ...], entry: CommandSpec, family: str) -> Comman
         family=family,
         summary=entry.summary,
         description=tuple(text for text in texts if not text.startswith(_EXAMPLE)),
-        examples=tuple(
-            (entry.summary, text.removeprefix(_EXAMPLE))
-            for text in texts
-            if text.startswith(_EXAMPLE)
-        ),
+        examples=tuple(text.removeprefix(_EXAMPLE) for text in texts if text.startswith(_EXAMPLE)),
         arguments=tuple(_arguments(ctx)),
         options=tuple(_options(ctx)),
         subcommands=tuple(_command(path, inner, family) for inner in entry.subcommands),

@@ -29,9 +29,9 @@ def trim_memory() -> None:
 class Reclaimer:
     """Collects reference cycles when the memory of the process has grown.
 
-    gRPC's server leaves each call that it refuses in a cycle, with the call's connection and all
-    data received on it: megabytes of headers. Python's collector counts objects, not their bytes,
-    and would run only after a hundred such calls.
+    A call that gRPC's server refuses remains in a reference cycle, together with its connection and
+    all data received on it: megabytes of headers. Python's collector counts objects, not their
+    bytes, and would run only after a hundred such calls.
     """
 
     def __init__(self, loop: AbstractEventLoop) -> None:

@@ -41,8 +41,8 @@ def sort_by(columns: Sequence[Column], example: str) -> Any:
     return typer.Option(
         "--sort-by",
         metavar="COLUMN",
-        help=f"Sort by a column, such as {example}, or a field, {paths[example]}; with -, "
-        "descending.",
+        help=f"Sort by a column ({example}) or a field ({paths[example]}); a leading - reverses "
+        "the order.",
         autocompletion=complete.words(*known),
     )
 

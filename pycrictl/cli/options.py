@@ -217,11 +217,13 @@ ContainerFile = Annotated[
 ]
 OfContainer = Annotated[
     str | None,
-    typer.Option("--container", "-c", metavar="NAME", help="Which container of the pod."),
+    typer.Option(
+        "--container", "-c", metavar="NAME", help="The container's name, if a pod is given."
+    ),
 ]
 InNamespace = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", metavar="NAMESPACE", help="The pod's namespace."),
+    typer.Option("--namespace", "-n", metavar="NAMESPACE", help="The namespace of the pod."),
 ]
 
 

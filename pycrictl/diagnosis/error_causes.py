@@ -57,7 +57,7 @@ PULL_CAUSES: Final = (
         r"\b40[13]\b|unauthorized|authorization failed|forbidden|denied|no basic auth credentials",
         "unauthorized", "the registry refuses access to it",
         "check the pod's imagePullSecrets; 'pycrictl pull --creds USER IMAGE' tries another login",
-        "'pycrictl pull --creds USER IMAGE' uses other credentials, --authfile those of a file",
+        "use other credentials: 'pycrictl pull --creds USER IMAGE', or --authfile FILE",
         "check the pod's imagePullSecrets"),
     PullCause(r"no such host|connection refused|no route to host|network is unreachable|i/o timeout"
         r"|dial tcp|connection reset|handshake timeout|deadline exceeded|\b50[0234]\b|: EOF$"

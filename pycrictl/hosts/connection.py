@@ -177,7 +177,8 @@ class Ssh:
     """The system's ssh, with a private folder for control connections.
 
     Attributes:
-        program: the file to send, as ``--program`` names it; if empty, a known one is chosen.
+        program: the file to send, as ``--program`` names it; if empty, the one for the host's
+            machine type is chosen: this program if it is standalone, or a file of the release.
         keeps: whether the program stays in the host's cache.
         asks: whether ssh may ask questions on the terminal, as it does for a single host.
         note: called with a text before something that takes time.

@@ -74,8 +74,8 @@ class MessageReader:
     at most ``max_message_bytes`` of a line; the rest of a longer line is read as another one.
 
     Args:
-        known: the pulls by name, of which each message changes a part; the caller stores each
-            result in them before it takes the next one.
+        known: the states of all pulls so far, by name. A message has only a part of a state,
+            such as one layer; the caller stores each result here before it takes the next one.
 
     Attributes:
         first_bad: describes the first message skipped in one printable line.

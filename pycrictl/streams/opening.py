@@ -56,7 +56,7 @@ class Opening:
             self._http.send(h11.Data(data=body))
             self._http.send(h11.EndOfMessage())
         except (h11.LocalProtocolError, UnicodeError):
-            raise LocalProtocolError("an HTTP request contains invalid characters") from None
+            raise LocalProtocolError("the HTTP request would contain invalid characters") from None
         self.response: Response | None = None
         self.body = b""
         self.is_complete = False

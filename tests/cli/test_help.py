@@ -43,7 +43,7 @@ def test_it_fits_and_is_whole(command: Command) -> None:
         assert without_spaces(option.help) in joined
     for argument in command.arguments:
         assert without_spaces(argument.help) in joined
-    for _, line in command.examples:
+    for line in command.examples:
         assert without_spaces(f"Example: {line}") in joined
     for alias in command.aliases:
         assert "Also called: " in flat

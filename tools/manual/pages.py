@@ -54,8 +54,8 @@ def pages() -> dict[str, bytes]:
 
 
 def examples(command: surface.Command) -> Iterator[tuple[str, str]]:
-    """Yield all examples of a command: what each does, and its command line."""
-    yield from command.examples
+    """Yield all examples of a command: what each shows, if the page says so, and its line."""
+    yield from (("", line) for line in command.examples)
     blocks = prose.section(_prose_of(command), "EXAMPLES").blocks
     for text, lines in zip(blocks[::2], blocks[1::2], strict=True):
         if not (isinstance(text, str) and isinstance(lines, roff.Lines)):
@@ -132,7 +132,7 @@ def _command(command: surface.Command, program: surface.Command) -> Iterator[str
     shown: list[roff.Block] = []
     for described in (command, *command.subcommands):
         for text, line in examples(described):
-            shown += [f"{text}:", roff.Lines((line,))]
+            shown += [f"{text}:"] * bool(text) + [roff.Lines((line,))]
     yield from _section("EXAMPLES", *shown)
     has_differences = any(map(differences, command.walk()))
     if has_differences and command not in surface.plugins():

@@ -49,7 +49,9 @@ class ExecOptions:
     parallel: Annotated[
         bool,
         typer.Option(
-            "--parallel", "-x", help="Run in all selected containers without printing their IDs."
+            "--parallel",
+            "-x",
+            help="Do not print the IDs of the selected containers; they run in parallel anyway.",
         ),
     ] = False
     quiet: Annotated[

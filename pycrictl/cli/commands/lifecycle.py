@@ -48,8 +48,8 @@ def stop(
 ) -> None:
     """Stop running containers.
 
-    Processes the containers in order; a failure does not stop the others. Prints each as it was
-    given. Reports on stderr what each name resolved to.
+    Stops them in order; if one fails, the others are still stopped. Prints each as it was given.
+    Reports on stderr what each name resolved to.
 
     Example: pycrictl stop --timeout 10 web
     """
@@ -64,8 +64,8 @@ def stop(
 def stopp(ctx: typer.Context, pods: options.PodIds = None) -> None:
     """Stop running pod sandboxes.
 
-    Their containers are stopped as well. Processes the pods in order; a failure does not stop the
-    others. Reports on stderr what each name resolved to.
+    Their containers are stopped as well. Stops the pods in order; if one fails, the others are
+    still stopped. Reports on stderr what each name resolved to.
 
     Example: pycrictl stopp default/web
     """

@@ -123,7 +123,8 @@ class NodePulls:
     Args:
         first_poll_s: how long a request waits for the first poll of a source.
         unasked_s: how long a source runs without a request; an open watch keeps making requests.
-        stuck_s: after this silence, a source counts as hung: all its waits have shorter limits.
+        stuck_s: a source that is silent for longer counts as hung; its own waits all have shorter
+            limits.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
-"""Registry requests (OCI distribution specification) with urllib3, by the route of a runtime.
+"""Requests to registries (OCI distribution specification) with urllib3.
 
-They use given credentials or none. A registry that requires a token names the server that issues
-it (Docker's token authentication).
+They go to the endpoints that the runtime would ask, its mirrors first, and through its HTTP
+proxies, with given credentials or none. A registry that requires a token names the server that
+issues it (Docker's token authentication).
 
 CRI-O shows the bytes received but not the total; the manifest of an image has it. It is requested
 once per pull, in a thread of its own and for two seconds at most; the pull itself never waits for

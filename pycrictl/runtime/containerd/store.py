@@ -193,8 +193,8 @@ def unpacked_estimate(trailer: bytes, compressed_bytes: int) -> int | None:
     """Estimate the unpacked size of a gzip stream from its end; None if that is not possible.
 
     RFC 1952 stores the size modulo 2^32, and only for the last member. A number below the
-    compressed size has wrapped around if the stream is large; otherwise the stream has several
-    members, and their total is unknown. Formats with an empty last member store 0 (eStargz).
+    compressed size is not the whole: in a large stream it has wrapped around; a smaller one has
+    several members, whose total is unknown. Formats with an empty last member store 0 (eStargz).
     """
     size_bytes = int.from_bytes(trailer, "little")
     if len(trailer) != 4 or size_bytes == 0:

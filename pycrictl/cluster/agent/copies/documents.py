@@ -84,7 +84,7 @@ def parse_request(body: bytes) -> tuple[str, CopySpec]:
         Refused: the request is not valid.
     """
     if len(body) > MAX_BODY_BYTES:
-        raise Refused(413, "the object is too large")
+        raise Refused(413, f"the request is larger than {MAX_BODY_BYTES // 1024} KiB")
     try:
         document = parse(body)
     except ValueError:
