@@ -187,8 +187,8 @@ def test_a_refusal_names_the_credentials(fake: FakeServer, tmp_path: Path) -> No
     assert (run.code, run.stderr) == (
         1,
         'pycrictl: pulling "r.test/a": the registry refuses access to it with the credentials of'
-        f" {tmp_path}/config.json\nhint: 'pycrictl pull --creds USER r.test/a' uses other"
-        " credentials, --authfile those of a file\n",
+        f" {tmp_path}/config.json\nhint: use other credentials: 'pycrictl pull --creds USER"
+        " r.test/a', or --authfile FILE\n",
     )
 
 
