@@ -43,7 +43,7 @@ class Config(NamedTuple):
     """All settings in force.
 
     ``runtime_endpoint`` is None if none was given: the client then searches for a runtime.
-    ``image_endpoint`` equals it unless set separately; an empty one always means the runtime's.
+    ``image_endpoint`` equals ``runtime_endpoint`` if it is not set, or is set to an empty text.
     ``path`` is the file that was read, or None; ``warnings`` are lines for the user.
     """
 
@@ -69,8 +69,8 @@ def load(
 
     Args:
         default_path: the node's file, which is read if no other is named; it may be missing.
-        executable: the program's own path: ``crictl.yaml`` beside it is read if the file that was
-            named, or the default one if none was, does not exist.
+        executable: the program's own path; ``crictl.yaml`` in the same directory is read if the
+            file that was named, or else the node's, does not exist.
     """
     values, path, warnings = _read_first(flags, environ, default_path, executable)
     in_file = values.get
@@ -103,7 +103,7 @@ def _first(*values: T | None) -> T | None:
 
 
 def socket_path(endpoint: str, option: str) -> str:
-    """Return the socket path of an endpoint: that of ``unix:///path``, or the path itself."""
+    """Return the socket path of an endpoint, which is ``unix:///path`` or the path alone."""
     if not endpoint:
         raise UsageError(f"--{option} is not set", hint="give a socket's path, or omit the option")
     path = endpoint

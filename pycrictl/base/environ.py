@@ -2,7 +2,7 @@
 
 Properties are read when needed, never at import, and never cached: a terminal changes its size, and
 tests change everything. Nothing here depends on what is printed. This module is loaded at every
-start, so its imports at the top must cost nothing.
+start, so its module-level imports must cost nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FALLBACK_SIZE = (80, 24)
 
 OWN_NAME = "pycrictl"
 ON_HOST = "PYCRICTL_ON_HOST"
-"""A variable set for commands on another host: that host's name, as the client knows it."""
+"""A variable set for a command on another host: the host's name, as the client knows it."""
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -143,7 +143,7 @@ class Environment:
     def ask_password(self) -> str | None:
         """Read a password: typed without being shown, or the first line of a piped stdin.
 
-        None if stdin is not a terminal and is at its end, which is not an empty password.
+        None if a piped stdin has no line at all, which is not the same as an empty password.
         """
         prompt, on_stdout = self.wording.password_prompt, self.wording.prompts_on_stdout
         if not self.stdin_is_terminal:

@@ -1,9 +1,9 @@
 """All errors of the program, as exceptions with the texts that the user sees.
 
 Each class has the ``exit_code`` of a program that ends with it. The class's name is the reason in
-the status of a failed copy. Other errors become these at three boundaries only:
-gRPC statuses in ``errmap``, protocol violations in ``streams.wire``, ``OSError`` at the file
-system. Only ``cli.main`` prints them, as ``pycrictl: <message>`` and the hint.
+the status of a failed copy. Other errors become these where they arise: gRPC statuses in
+``errmap``, protocol violations in ``streams.wire``, ``OSError`` at the file system. They are
+printed as ``pycrictl: <message>`` and the hint.
 """
 
 from __future__ import annotations

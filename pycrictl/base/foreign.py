@@ -1,7 +1,7 @@
 """JSON from other programs: parsed within limits, and then read field by field. Pure.
 
-For a value of the wrong type, a reader here returns the empty value of its own type. Where the
-difference matters, ``fit`` checks values against a schema and reports what it left out.
+For a value of the wrong type, a reader here returns the empty value of the type that it reads.
+Where wrong values must be noticed, ``fit`` checks against a schema and reports what it left out.
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ def moment(value: object) -> float:
 
 
 def strict(value: object, read: Callable[[object], T]) -> T | None:
-    """Return a value as a reader here returns it; None for null.
+    """Return a value as ``read``, a reader of this module, returns it; None for null.
 
     Raises:
-        ValueError: the value has the wrong type, or exceeds the reader's limits.
+        ValueError: the value has the wrong type, or exceeds the limits of ``read``.
     """
     if value is None:
         return None

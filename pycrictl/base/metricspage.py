@@ -36,7 +36,7 @@ class MetricsPage(Collector):
     def counted(self, name: str, help: str, read: Callable[[], Counts], *labels: str) -> None:
         """Add a counter whose value is kept elsewhere.
 
-        The library's own counters take a lock for each number, which is too slow during a call.
+        The library's own counters take a lock at each change, which is too slow during a call.
         """
         self._elsewhere.append((self._prefix + name, help, labels, read))
 

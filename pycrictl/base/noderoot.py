@@ -1,4 +1,4 @@
-"""Translates paths of the node to paths of this process: the same, or below a directory.
+"""Translates paths of the node to paths of this process: the same, or ones below a directory.
 
 ``--host-root`` names the directory; in a pod of ``kubectl debug node/NAME`` it is ``/host``. Below
 it are the runtime's sockets, logs, ``/proc`` and configuration. Only this module translates paths
@@ -102,9 +102,9 @@ def given(path: str) -> str:
 
 
 def read_named(path: str) -> bytes:
-    """Return the content of a file whose path was found in a process or file of the node.
+    """Return the content of a file that a process or another file of the node names.
 
-    Raise OSError if it is not a regular file or too large. Do not wait for a pipe.
+    Raise OSError if it is not a regular file or too large; never wait for data from a pipe.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:

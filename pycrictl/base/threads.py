@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 def call_in_thread(function: Callable[[], T]) -> Future[T]:
-    """Call a function in a daemon thread, and return its outcome, which cannot be cancelled.
+    """Call a function in a daemon thread; return a future of its outcome that cannot be cancelled.
 
-    Unlike the threads of a pool, it is never waited for: after Ctrl-C, the program ends at once.
+    Unlike a pool's threads, the thread is never waited for: after Ctrl-C, the program ends at once.
     """
     outcome: Future[T] = Future()
     outcome.set_running_or_notify_cancel()

@@ -32,7 +32,7 @@ def client_context(
 
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a certificate and its key, both in PEM, into a context; neither touches a disk.
+    """Load a certificate and its key, both in PEM, into a context, without writing them to disk.
 
     Raises:
         OSError: they cannot be used.

@@ -32,7 +32,7 @@ _INTEGER: Final = (
 _SIZE: Final = r"([0-9]+(?:\.[0-9]+)?) ?(?:([kKMGTPE])(i?))?B?"
 
 _LONGEST_LITERAL: Final = 100
-"""Longer ones are out of range; above 4300 digits Python raises an error of its own."""
+"""Longer literals count as out of range; above 4300 digits Python raises its own error."""
 
 TEXT_LIMIT: Final = 300
 """Maximum length of other programs' text in a message, in characters."""
@@ -190,7 +190,7 @@ def parse_size(text: str) -> int:
 
 
 _AGES: Final = (("hours", 1, 1), ("days", 24, 7), ("weeks", 7 * 24, 30), ("months", 30 * 24, 365))
-"""Each unit, its hours, and the days in the next unit, which is used for two of it or more."""
+"""Each unit, its hours, and the days in the next larger unit, which is used for two or more."""
 
 
 def format_age(seconds: float) -> str:

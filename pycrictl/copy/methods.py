@@ -152,8 +152,8 @@ def unpack_to(
 ) -> Summary:
     """Unpack an archive, read from a descriptor, into a directory of the container.
 
-    If ``kind`` is None, the archive holds a single file or directory, and ``path`` is the name that
-    it gets.
+    If ``kind`` is None, the archive holds a single file or directory. It gets the name ``path``, or
+    goes into ``path`` if that is a directory.
     """
     with closing(StreamArchive(stream, kind)) as archive:
         return method.write(archive, path, rules, watch)

@@ -154,7 +154,7 @@ class EventRecorder:
 
     Args:
         states: returns the progress of the pulls of the node; empty if there are none. Its
-            argument says whether Events have been written that still lack their last update.
+            argument says whether there are Events still to be written or updated.
         idle: waits until there may be pulls, or for a limited time.
     """
 

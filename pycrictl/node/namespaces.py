@@ -77,7 +77,7 @@ def check_static(path: Path) -> None:
 def run(pid: int, busybox: str, words: Sequence[str]) -> int:
     """Run a program beside the process with this PID; return its exit status.
 
-    ``busybox`` is the path of a static one, installed with its applets in ``/bin``.
+    ``busybox`` is the path of a static busybox, which is installed with its applets in ``/bin``.
     """
     for name in _PROGRAMS:
         if shutil.which(name, path=_PATH) is None:

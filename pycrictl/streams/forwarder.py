@@ -1,7 +1,7 @@
 """Forwards local ports to ports of a pod.
 
-Each local connection has its own connection to the runtime: containerd reads no frame after the
-data of a stream that it has abandoned, and a client that does not read would block the others. Each
+Each local connection has its own connection to the runtime: containerd stops reading at data for a
+stream that it has abandoned, and a client that does not read would block the others. Each
 uses SPDY, as WebSocket cannot close one direction alone, and has a stream for data and one for an
 error text, with the same ``requestid``. A local connection that cannot be forwarded does not affect
 the others.
@@ -123,7 +123,7 @@ def _hosts(addresses: Sequence[str]) -> dict[str, socket.AddressFamily]:
 
 
 LINGER_S: Final = 1.0
-"""How long a client's further data is discarded before closing, for it to get the response."""
+"""How long a client's further data is discarded before closing, so that it gets the response."""
 
 _OPENING: Final = 16
 """Most connections opened to the runtime at once: it has only 1,000 URLs for all clients."""

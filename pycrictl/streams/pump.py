@@ -72,7 +72,7 @@ class Output:
     """Writes bytes to a standard stream of any kind.
 
     A thread writes to streams that may block, such as a pipe or a terminal, because a descriptor
-    shared with other programs must not be made non-blocking. Meanwhile the next bytes arrive.
+    shared with other programs must not be made non-blocking. Meanwhile more bytes are received.
 
     Several sessions may share an output. Call ``finish``, or the last bytes may be lost.
     """
@@ -175,7 +175,7 @@ class Modes:
 class Terminal:
     """A terminal that may be made raw, and is restored when the ``with`` statement ends.
 
-    The modes of ``screen``, an output's descriptor that is a terminal, are restored too: a killed
+    ``screen`` is the descriptor of an output to a terminal, whose modes are restored too: a killed
     program may leave the alternate screen on and the cursor hidden.
     """
 

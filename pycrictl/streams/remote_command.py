@@ -138,7 +138,7 @@ def stream_all(
     """Run commands concurrently until all have ended, even if some of them fail.
 
     With a terminal or standard input there must be only one command. ``spares`` returns whether a
-    signal is ignored once a URL is known.
+    signal is ignored once the runtime has returned a URL.
     """
     is_up = False
     transport = usable(wanted, streams, is_attach=is_attach)

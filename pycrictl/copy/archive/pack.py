@@ -154,7 +154,7 @@ class Census:
     """Counts the entries of an archive, and validates it.
 
     Attributes:
-        summary: the entries so far, without devices and pipes; a file counts from its header.
+        summary: entries so far, without devices and pipes; files count once their header is read.
     """
 
     def __init__(self, rules: Rules | None = None) -> None:

@@ -94,7 +94,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         failure: why it failed; empty after a success.
-        copied: None if the server does not count.
+        copied: what was copied; None if the server does not report it.
         skipped: entries left out, at most ``MAX_SKIPPED``.
         note: what else the user should know; empty for nothing.
     """

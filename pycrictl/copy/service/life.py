@@ -1,16 +1,16 @@
 """The life of a copy at its node, as a table. Pure.
 
 A copy has one state, and what happens to it is an event: reported by the thread that reads or
-writes the container's files, asked for by the client, or decided by the service. ``TRANSITIONS``
-has every pair of the two that can occur; one that is missing is a bug. These are the rules in it:
+writes the container's files, requested by the client, or decided by the service. ``TRANSITIONS``
+has every pair of state and event that can occur; a missing pair is a bug. Its rules are:
 
 1. A copy out of a container begins in MEASURING, while its archive is made. One into a container
    begins in WAITING, as its client has the archive.
 2. Connections come and go. The first one turns WAITING into COPYING; there is no way back, because
    an interrupted copy resumes over the next connection.
-3. A copy into a container is COMMITTING from the moment when nothing but the thread is left to
-   wait for: it may be moving files into place, so neither a silent client nor a stopping server
-   may end it any more.
+3. A copy into a container is COMMITTING as soon as only its thread still has to finish: the
+   thread may be moving files into place, so neither a silent client nor a stopping server may
+   end the copy any more.
 4. A copy that is given up (abandoned by its client, expired, stopped with its server) still has
    a thread, which is told to end. Until it ends, the state says how the copy will end. A thread
    that had already put everything in place wins: the copy is DONE.
@@ -70,7 +70,7 @@ class Event(StrEnum):
     """The client gave it up."""
 
     EXPIRED = "expired"
-    """The client was silent for too long, or another copy needed the slot or the space."""
+    """The client was silent for too long."""
 
     STOPPED = "stopped"
     """The server stops."""

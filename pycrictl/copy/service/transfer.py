@@ -4,7 +4,7 @@ A copy has a thread of its own from the request that begins it: file operations 
 for a container (``Upload``) is staged beside its destination as it arrives. One out of a container
 (``Download``) is spooled, as its size and checksum may have to be known before its first byte is
 sent; only a large file that has not been written to for a while stays where it is and is read a
-second time. Both survive their connections if the protocol resumes.
+second time. Both survive the loss of a connection if the protocol is resumable.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class Download(Transfer):
     # In the threads that send it
 
     def deliver(self, link: Link, offset: int) -> None:
-        """Send the archive over a connection; with a resumable protocol, serve it until it ends.
+        """Send the archive over ``link``; with a resumable protocol, serve the link until it ends.
 
         Args:
             offset: where the client resumes.

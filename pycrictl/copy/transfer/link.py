@@ -1,6 +1,6 @@
 """One end of the connection of a copy: ``streams.wire.websocket`` messages over a socket.
 
-It blocks, in a thread of its own: the socket itself slows down the peer. The handshake is completed
+It blocks, and has a thread of its own, so a full socket slows down the peer. The handshake happens
 beforehand (by ``streams.opening`` in a client, ``proxy.serve.stream_server`` in a server).
 """
 

@@ -1,4 +1,4 @@
-"""The messages of a copy in two protocols, and sending and receiving an archive by them.
+"""The messages of a copy in two protocols, and sending and receiving an archive with them.
 
 The connection is a WebSocket. Each message is binary, and its first byte is its type, like the
 channels of Kubernetes' streams.

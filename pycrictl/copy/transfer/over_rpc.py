@@ -1,7 +1,7 @@
 """Copying by the runtime's own calls, ``CopyToContainer`` and ``CopyFromContainer`` (KEP-4582).
 
-A call exchanges the size and checksum of the archive, and returns a URL, through which the archive
-is transferred. The receiver makes nothing of it visible before it has arrived completely.
+A call tells the receiver the archive's size and checksum, and returns a URL for the transfer. The
+receiver makes no file visible before the whole archive has arrived.
 
 The calls name only a container and a path. They have no options for how files are created in the
 container (``-a``), or for following its links (``-L``).
@@ -72,8 +72,8 @@ class OverRpc:
     """The method ``rpc``.
 
     Attributes:
-        idle_s: how long the server may be silent in the middle of a stream.
-        outcome_s: how long it may be silent at the end.
+        idle_s: how long the server may be silent during the transfer.
+        outcome_s: how long it may be silent after the transfer, before it reports the outcome.
     """
 
     client: CriClient

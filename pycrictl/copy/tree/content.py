@@ -24,7 +24,7 @@ CHUNK_BYTES: Final = 128 * 1024
 the time."""
 
 STEP_BYTES: Final = 8 * 1024 * 1024
-"""How often progress is reported while a file is copied to another."""
+"""How much of a file is copied to another between two reports of progress."""
 
 HOLE_BYTES: Final = 64 * 1024
 """The shortest run of zeros that becomes a hole."""

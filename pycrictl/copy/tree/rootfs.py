@@ -315,8 +315,8 @@ class Directory:
     def is_mount_point(self, name: bytes) -> bool:
         """Return whether something is mounted at ``name``.
 
-        The kernel refuses to rename over a mount point or to remove it only within the same mount
-        namespace: from outside, either silently removes the mount from the container.
+        Only within the same mount namespace does the kernel refuse to rename over a mount point or
+        to remove it. From outside, both succeed, and the mount disappears from the container.
         """
         with held(self.pin(name)) as pinned:
             return mount_number(pinned) != mount_number(self.fd)

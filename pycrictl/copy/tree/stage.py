@@ -3,7 +3,7 @@
 It has a random name, and only this user may enter it. It is in the directory that the copy goes
 into: on the same file system, where a rename completes the copy. Its location is noted, so that it
 is removed if this program is killed (see ``commit``).
-At the end its contents are moved to their name, or merged with an existing directory.
+At the end its contents are moved to their final name, or merged with an existing directory.
 
 If the stage is in a container, a process there may read and change it, if it is privileged enough.
 The process gains nothing by that: no link is followed, owners and modes are set through descriptors

@@ -26,8 +26,8 @@ from pycrictl.streams.wire.tar.header import Entry, EntryType
 OnSkip = Callable[[Skipped], None]
 
 OnTotal = Callable[[int], None]
-"""Called before the first ``OnBytes`` with the total of all its calls, and again if that turns out
-to be different."""
+"""Called before the first ``OnBytes`` call with the sum that all of them will report; called again
+if the sum turns out to be different."""
 
 _MAX_OPEN_SCANS: Final = 32
 """Below this depth a directory's names are read all at once: a deep tree then needs only one

@@ -52,7 +52,7 @@ class Selection:
 
     is_strict: bool = False
     """Whether to read as crictl does: no rotated files, an error if the format of the first line is
-    unknown, no later lines of unknown format, and no unfinished last line in addition to a tail.
+    unknown, no later lines of unknown format, and after a whole tail no unfinished last line.
     """
 
     def decoder(self) -> LogDecoder:
@@ -107,8 +107,8 @@ class LogReader:
 
     Args:
         warn: called with what is wrong with the log, but only once about the format of lines.
-        patience_s: how long the log may be missing during a rotation: between its renaming and the
-            notification of the runtime.
+        patience_s: how long the log may be missing during a rotation: from its renaming until the
+            runtime creates the new file.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class LogReader:
     def _earlier(
         self, paths: Sequence[str], lacking: int | None, *, but: LogFile | None = None
     ) -> Iterator[Chunk]:
-        """Read rotated files, as far as ``lacking`` lines of the tail require; None for all lines.
+        """Read the rotated files that hold ``lacking`` more lines of the tail; None: all files.
 
         Only one is open at a time, since a compressed one takes space as long as it is open. The
         file ``but`` has been read already, under its old name.
@@ -252,10 +252,10 @@ class LogReader:
 
 
 def pause_for(reader_fd: int | None, *, pause_s: float = 0.1) -> Callable[[], None]:
-    """Return a function that pauses until a log without new content is polled again.
+    """Return a function that pauses before a log is checked for new content again.
 
-    It raises BrokenPipeError if a pipe has no reader: that would go unnoticed until the container
-    writes again.
+    The function raises BrokenPipeError if ``reader_fd`` is a pipe without a reader: this would go
+    unnoticed until the container writes again.
     """
     poll = select.poll()
     if reader_fd is not None:

@@ -7,9 +7,9 @@ cannot be confused, so each line is read in its own format.
 
 Logs are large, and nearly all of their lines are CRI lines with the tag ``F`` or ``P``. Such lines
 are read many at a time: one regular expression for their day and time zone splits a block into
-columns (times, streams, tags, texts), which are filtered and joined without a loop in Python. It
-accepts valid times only, or any digits where times are not used. All other lines are read one by
-one.
+columns (times, streams, tags, texts), which are filtered and joined without a loop in Python. The
+expression accepts valid times only, or any digits where times are not used. All other lines are
+read one by one.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _Columns(NamedTuple):
     """Adjacent lines, with an entry for each of them in every column."""
 
     times: Sequence[bytes]
-    """Normalized, with a space after them; empty if no line begins with its time."""
+    """Normalized, each with a space after it; empty if lines are returned without their times."""
 
     is_partial: Sequence[object]
     """Whether the container's line continues, as truth values; empty if no line does."""
@@ -141,7 +141,7 @@ class LogDecoder:
         is_strict: as crictl: omit lines in neither format, and lines in another format than the
             first; join a partial line with the next line of either stream, which then has no time
             of its own.
-        max_line_bytes: most of a line that is buffered; the rest of a longer line is read as
+        max_line_bytes: how much of a line is buffered; the rest of a longer line is read as
             another line.
 
     Attributes:
@@ -354,8 +354,8 @@ def _is_day(day: bytes, zone: bytes) -> bool:
 def _text_pattern(day: bytes, zone: bytes, stream: bytes) -> re.Pattern[bytes]:
     """Return an expression that splits a block of usual lines of a stream.
 
-    Its group is a text if the line is partial. It matches the rest of the block from the first line
-    of another kind, day, zone or stream on, which makes the last text empty.
+    Its group is set if the line is partial. From the first line of another kind, day, zone or
+    stream on, it matches the whole rest of the block, which makes the last text empty.
     """
     line = b"%b%b%b std%b (?:F|(P)) " % (day, _TIME_SHAPE, re.escape(zone), stream)
     return re.compile(rb"\n(?:%b|(?s:.*))" % line)
@@ -367,9 +367,9 @@ def _column_pattern(
 ) -> re.Pattern[bytes]:
     """Return an expression that splits a block of usual lines.
 
-    Its groups are the time without the zone, if ``has_times``; a text if the line is of stdout and
-    one if it is of stderr, if ``has_streams``; a text if it is partial; and the rest of the block
-    from the first line of another kind, day or zone on.
+    Its groups are the time without the zone, if ``has_times``; one group that is set for stdout and
+    one for stderr, if ``has_streams``; one that is set if the line is partial; and the rest of the
+    block from the first line of another kind, day or zone on.
     """
     time = b"(%b%b)" % (day, _TIME_OF_DAY) if has_times else day + _TIME_SHAPE
     stream = rb"std(?:(o)ut|(e)rr)" if has_streams else rb"std(?:out|err)"

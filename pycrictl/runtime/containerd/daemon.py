@@ -64,7 +64,7 @@ class CriSettings:
     """The settings of the CRI plugin.
 
     Attributes:
-        table: the values that its files set, by name, as in the file.
+        table: the values that the configuration files set, by their names in the files.
         registry_origin: the file that sets ``registry``; empty if none does.
     """
 
@@ -169,8 +169,8 @@ def settings_of(client: ContainerdClient) -> CriSettings:
 class CurrentDaemon:
     """The containerd behind a socket, as it runs now.
 
-    It is the listener on the socket, unless that turns out to be another program, such as a proxy
-    in between. A listener in another PID namespace is as old as its socket.
+    It is the listener on the socket, unless the listener is another program, such as a proxy. A
+    listener in another PID namespace is taken to be as old as its socket.
 
     Attributes:
         pid: its PID; 0 if it cannot be seen.
@@ -255,8 +255,8 @@ def quiet_s(pid: int) -> float | None:
     """Return for how long a process has received nothing on connections that it opened.
 
     containerd shows the offset of a layer only once a MiB of it is complete, which takes minutes on
-    a slow network; the kernel knows better. None if there is no such connection, or none that can
-    be seen. It costs some milliseconds on a node with a thousand connections, so it is for
+    a slow network; the kernel knows at once. None if there is no such connection, or none that can
+    be seen. The call takes some milliseconds on a node with a thousand connections, so it is for
     downloads that show no progress.
     """
     descriptors = _sockets(pid)

@@ -45,7 +45,7 @@ from pycrictl.runtime.cri.calls.errmap import to_error
 
 EXPIRY_LABEL: Final = "containerd.io/gc.expire"
 LOAD_LABEL: Final = "pycrictl.io/load"
-"""A label on the lease of a load: the load's name, for those who watch it."""
+"""A label on the lease of an image load: the load's title, for programs that show its progress."""
 
 _LOAD_PREFIX: Final = "pycrictl-load-"
 _KEPT: Final = 256
@@ -191,8 +191,8 @@ class ContainerdClient:
     def create_load(self, title: str) -> str:
         """Create the lease of a load of this process, and return its ID.
 
-        What the lease holds is kept until it is deleted. The ID names the process, so that the
-        remains of a killed one can be recognized; containerd itself removes them after a day.
+        What the lease holds is kept until the lease is deleted. The ID names the process, so that
+        leases of killed ones can be recognized; containerd itself removes them after a day.
         """
         name = f"{_LOAD_PREFIX}{os.getpid()}-{start_ticks(os.getpid())}"
         expiry = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -226,7 +226,7 @@ class ContainerdClient:
         """Make a unary call, ``SERVICE.METHOD``, with the fields of its request.
 
         Args:
-            lease: holds what the call creates.
+            lease: the lease that protects what the call creates; empty for none.
             has_limit: whether the client's time limit applies.
         """
         message = _method(method).request_type(**fields).SerializeToString()

@@ -193,7 +193,7 @@ def unpacked_estimate(trailer: bytes, compressed_bytes: int) -> int | None:
     """Estimate the unpacked size of a gzip stream from its end; None if that is not possible.
 
     RFC 1952 stores the size modulo 2^32, and only for the last member. A number below the
-    compressed size is not the whole: in a large stream it has wrapped around; a smaller one has
+    compressed size is not the total: in a large stream it has wrapped around; a small stream has
     several members, whose total is unknown. Formats with an empty last member store 0 (eStargz).
     """
     size_bytes = int.from_bytes(trailer, "little")

@@ -85,8 +85,8 @@ class GrpcChannel:
 class GrpcCall:
     """One call; as a context manager, it is cancelled on exit if it has not ended.
 
-    Messages from an iterator are sent as fast as the server takes them. It runs in another thread
-    and must not raise.
+    Messages from an iterator are sent as fast as the server takes them. The iterator runs in
+    another thread and must not raise.
 
     ``status`` is the result of the call, None until it has ended.
     """

@@ -167,8 +167,8 @@ class CriClient:
     """Calls to one runtime.
 
     Every failure is a ``PycrictlError`` whose message names what was being done (``action``, by
-    default the call's name). Close it, or use it as a context manager: that cancels running
-    calls. ConnectError is raised if too few file descriptors are left.
+    default the call's name). It must be closed, or used as a context manager; closing cancels
+    running calls. ConnectError is raised if too few file descriptors are left.
 
     Attributes:
         path: absolute path of the socket.

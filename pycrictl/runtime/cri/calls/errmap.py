@@ -2,7 +2,7 @@
 
 ``try_connect`` reports the operating system's own reason (``errno``). ``probe`` finds problems that
 appear only on an open connection: every HTTP/2 server answers the client's preface with a SETTINGS
-frame (RFC 9113, section 3.4). Nowhere else do statuses become exceptions.
+frame (RFC 9113, section 3.4). Statuses become exceptions only here.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ FUNDAMENTAL: Final = frozenset(
     " ListContainers ContainerStatus CreateContainer StartContainer StopContainer RemoveContainer"
     " Exec ExecSync Attach PortForward ListImages ImageStatus PullImage RemoveImage".split()
 )
-"""Calls without which a server does not serve the CRI at all; others come with newer versions."""
+"""A server that lacks one of these does not serve the CRI; newer CRI versions added the others."""
 
 
 class Status(NamedTuple):

@@ -68,7 +68,7 @@ def life(
 
     Args:
         every_s: the least time between two calls of the runtime.
-        patience_s: how long the runtime may be unavailable before it raises; containers
+        patience_s: how long the runtime may be unavailable before its error is raised; containers
             survive a restart of the runtime.
     """
     lives = log.is_alive
@@ -118,9 +118,9 @@ def logs_of(
     previous: bool = False,
     warn: Callable[[str], None],
 ) -> list[tuple[str, ContainerLog]]:
-    """Return the logs of the newest attempt of each container, or of the attempt before.
+    """Return the log of each container's newest attempt, or of its ``previous`` one.
 
-    They are named as kubectl names them; ``warn`` is called for each container without such a log.
+    They are named as kubectl names them; ``warn`` is called with the error of each missing log.
     """
     logs = []
     for container in Lookup(client).containers_of(pod):

@@ -1,8 +1,8 @@
 """Creating, starting, stopping, updating, checkpointing and removing containers and pods.
 
-``in_turn`` processes targets one after the other, in the given order, ``remove`` several at once. A
-failure does not stop the others, unless the runtime cannot be reached. Both are generators: the
-caller can report each target as soon as the runtime has answered for it.
+``in_turn`` processes targets one after the other, in the given order, ``remove`` several at once.
+If one fails, the others are still processed, unless the runtime cannot be reached. Both are
+generators: the caller can report each target as soon as the runtime has answered for it.
 """
 
 from __future__ import annotations
