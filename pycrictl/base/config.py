@@ -43,7 +43,7 @@ class Config(NamedTuple):
     """All settings in force.
 
     ``runtime_endpoint`` is None if none was given: the client then searches for a runtime.
-    ``image_endpoint`` equals ``runtime_endpoint`` if it is not set, or is set to an empty text.
+    An ``image_endpoint`` that is not set, or set to an empty text, becomes ``runtime_endpoint``.
     ``path`` is the file that was read, or None; ``warnings`` are lines for the user.
     """
 

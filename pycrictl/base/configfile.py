@@ -40,7 +40,7 @@ def path_of(flag: str | None, environ: Mapping[str, str]) -> str:
 
 
 def values(path: str) -> dict[str, str]:
-    """Return every key with its value as text: from the file, or crictl's default if it is unset.
+    """Return every key with its value as text; a missing key has a zero value, as in crictl.
 
     ``max-retries``, which crictl 1.36 lacks, is omitted unless the file sets it.
     """

@@ -1,8 +1,8 @@
 """The environment of the process: streams, variables, clocks and properties of the terminal.
 
 Properties are read when needed, never at import, and never cached: a terminal changes its size, and
-tests change everything. Nothing here depends on what is printed. This module is loaded at every
-start, so its module-level imports must cost nothing.
+tests change everything. This module is loaded at every start, so its module-level imports must cost
+nothing.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class Whole(str):
 def pairs(event: str, fields: dict[str, object]) -> str:
     """Return one line: the event's name, then each field that is not empty.
 
-    A value that is not one plain word is written as a JSON string: outside data cannot start a line
-    or a field of its own.
+    A value that is not one plain word is written as a JSON string: data from outside cannot begin a
+    new line or field.
     """
     words = [event]
     for key, value in fields.items():

@@ -1,9 +1,9 @@
 """The signals that end this program, and work that they must not interrupt.
 
-They raise an exception wherever the program is, which makes it clean up. Blocking them would not
+They raise an exception wherever the main thread is, so that it cleans up. Blocking them would not
 help: another thread would get the signal, and the exception would be raised all the same.
 
-It may be raised anywhere: inside a constructor, before a coroutine starts, in a destructor.
+The exception may come anywhere: inside a constructor, before a coroutine starts, in a destructor.
 Errors while such half-made objects are destroyed are not reported.
 """
 
@@ -20,8 +20,8 @@ from typing import Final, NoReturn
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 REPEAT_S: Final = 0.5
-"""How long after a signal another one counts as its repetition. Signals may arrive in pairs, from a
-terminal and a supervisor or an impatient user, and the second would interrupt the clean-up."""
+"""For how long after a signal another one counts as a repetition. Signals may arrive in pairs, from
+a terminal and a supervisor or an impatient user, and the second would interrupt the clean-up."""
 
 SIGNAL_BASE: Final = 128
 """A program ended by signal N exits with this plus N, as in shells."""

@@ -54,7 +54,7 @@ class Expired(PycrictlError):
 class ApiServer:
     """The API server, and the credential for it, which may rotate.
 
-    All calls of the clients raise
+    The clients' calls raise
 
     * ConnectError: no connection, or neither side trusts the other's certificate;
     * DeadlineExceeded: no whole answer in time;

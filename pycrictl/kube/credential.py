@@ -34,7 +34,7 @@ KUBECONFIGS: Final = (
     "/var/lib/k0s/kubelet.conf",
     "/var/snap/microk8s/current/credentials/kubelet.config",
 )
-"""kubeadm; kOps and clouds; k3s; rke2; k0s; microk8s."""
+"""The paths of kubeadm; kOps and clouds; k3s; rke2; k0s; microk8s."""
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -50,7 +50,7 @@ class Credential:
         origin: path of the kubeconfig, or of the folder of a pod's service account.
         server: ``https://HOST[:PORT][/PREFIX]``.
         authority: PEM of the server's CAs; empty for the system's.
-        certificate, key: PEM of the client; empty if there is a token.
+        certificate, key: PEM of the client; empty if it has only a token.
     """
 
     origin: str

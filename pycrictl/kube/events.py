@@ -1,8 +1,8 @@
 """``PullProgress`` Events about pods: ``kubectl describe pod`` shows the progress of a pull.
 
 Each pair of pod and image has one Event. It is updated when the phase changes, otherwise at most
-every ``PACE_S``, and never with more than one call per second in all. After a failed call, no calls
-are made for a while; pulls never wait for them.
+every ``PACE_S``; all Events together take at most one call per second. After a failed call, none is
+made for a while. Pulls never wait for calls.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Pod(NamedTuple):
         node: empty until it is set.
         created: its creation time (RFC 3339).
         container: name of the default container.
-        status_s: when the kubelet last wrote the status (Unix time); 0 if it has not.
+        status_s: when its status was last written (Unix time); 0 if never.
         owner: KIND/NAME of its controller; empty if it has none.
         deletion_s: when its grace period ends, in Unix seconds; 0 if it is not being deleted.
         scheduling_gates: the gates that keep the scheduler from considering it.

@@ -33,7 +33,7 @@ PIECE_BYTES: Final = 1024 * 1024
 """The size of every piece but the last."""
 
 MAX_ENTRIES: Final = 50_000
-"""A larger tree is not walked in advance only to show progress."""
+"""A tree with more entries is not walked in advance just to show progress."""
 
 _ZEROS: Final = memoryview(bytes(PIECE_BYTES))
 

@@ -14,7 +14,7 @@ The destination follows the rules of ``docker cp``:
 source               destination             result
 ===================  ======================  =============================================
 file                 does not exist          it is made there; its parent must exist
-file                 does not exist, ``/``   error: no such directory
+file                 missing, ends in ``/``  error: no such directory
 file                 is a file               it is replaced
 file                 is a directory          the file goes into it, under its own name
 directory            does not exist          it is made there; its parent must exist

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 log = Log("pycrictl.copy")
 
 MAX_KEPT: Final = 1000
-"""The most copies that are kept; the oldest of those that are over make room."""
+"""The most copies that are remembered; beyond that, the oldest finished one is forgotten."""
 
 STOP_S: Final = 5.0
 """How long threads may take to end."""
@@ -166,8 +166,8 @@ class Copies(Generic[C]):
     async def begin(self, copy: C, limit_s: float | None = None) -> None:
         """Reserve a slot for a copy, and start its thread.
 
-        Return when the request can be answered, or after a time limit. A copy out of a container
-        can be answered when its archive is complete or, with a resumable protocol, has begun.
+        Return when the request can be answered, or after a time limit: for a copy out of a
+        container, when its archive is complete or, with a resumable protocol, has begun.
 
         Raises:
             PycrictlError: the copy is refused, or has failed by then.

@@ -54,8 +54,8 @@ class Slots:
 
     Args:
         size_limit_bytes: the largest archive (``ContainerCopySizeLimit``); 0 for no limit.
-        copies_per_pod: copies of a pod at once (``ContainerCopiesPerPod``); 0 for no limit.
-        disk_limit_bytes: the space of all copies together; 0 for no limit.
+        copies_per_pod: the most copies of a pod at once (``ContainerCopiesPerPod``); 0: no limit.
+        disk_limit_bytes: the most space for all copies together; 0 for no limit.
         free_bytes: returns the free space of the disk; None: free space is not checked.
 
     Attributes:

@@ -1,7 +1,7 @@
 """One end of the connection of a copy: ``streams.wire.websocket`` messages over a socket.
 
-It blocks, and has a thread of its own, so a full socket slows down the peer. The handshake happens
-beforehand (by ``streams.opening`` in a client, ``proxy.serve.stream_server`` in a server).
+Its calls block, in a thread of its own: flow control of the socket slows down the peer. The
+handshake comes first (``streams.opening`` in a client, ``proxy.serve.stream_server`` in a server).
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ and checksum:
 ====  =====================================================================================
 
 The server begins with an acknowledgement, and sends more of them while it has nothing else to
-send; the client answers each. In a copy to a container, the client resumes at the offset of the
-first. Pieces are sent in order, without gaps. On an invalid piece the receiver drops the
-connection: the piece does not count, and the copy resumes at the last acknowledgement.
+send; a client that receives the archive answers each. In a copy to a container, the client resumes
+at the offset of the first. Pieces are sent in order, without gaps. On an invalid piece the receiver
+drops the connection: the piece does not count, and the copy resumes at the last acknowledgement.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ ACKNOWLEDGEMENT: Final = 1
 END: Final = 2
 
 STATUS: Final = 3
-"""An outcome of a ``ChannelProtocol``, a refusal of ``ResumableProtocol``."""
+"""An outcome in ``ChannelProtocol``, a refusal in ``ResumableProtocol``."""
 
 HEAD: Final = struct.Struct(">QI")
-"""The head of a piece: offset and checksum. Also the whole of an end: size and checksum."""
+"""The head of a piece: offset and checksum. Also a whole end message: size and checksum."""
 
 MAX_PIECE_MESSAGE_BYTES: Final = 1 + HEAD.size + PIECE_BYTES
 TRY_AGAIN: Final = "nothing was changed; try again"
@@ -303,14 +303,14 @@ def send(
     """Send the rest of an archive.
 
     Args:
-        pieces: its bytes, one message each; an empty piece means that the next is not ready yet.
+        pieces: sent as one message each; an empty piece means that the next is not ready yet.
         on_event: called with each event that arrives meanwhile.
         offset: where the pieces begin.
         size_bytes: total archive size, if that was announced.
         on_sent: called with the size of each piece.
 
     Raises:
-        CopyError: its size has changed.
+        CopyError: the archive's size has changed.
         StreamError: the connection broke.
     """
     for piece in pieces:
@@ -341,7 +341,7 @@ def receive(
     """Yield the rest of an archive, each piece valid until the next is requested.
 
     Args:
-        arriving: checks it; the pieces begin at its offset.
+        arriving: checks the pieces, which begin at its offset.
         on_status: called with the status from a server, which ends the transfer.
         admit: called with the new size before the archive grows; may raise an error.
         on_taken: called with the number of archive bytes consumed so far.

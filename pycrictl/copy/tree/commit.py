@@ -4,7 +4,7 @@ A new entry is moved with one rename. If both sides are directories, their conte
 first everything is compared without changes, then each name is moved, with signals held back. If a
 move fails, the earlier ones are undone: replaced files keep a second name in the stage until the
 end. Entries still in the staged directory are those that remain to be moved: any program that finds
-it can continue.
+the directory can continue.
 
 Each stage has a note on this machine: a file with the stage's container, directory and name. The
 program that made the stage locks the file; the kernel releases the lock however that program ends.

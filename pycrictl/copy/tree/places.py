@@ -22,7 +22,7 @@ from pycrictl.copy.rules.spec import (
 from pycrictl.copy.tree.rootfs import PINNED, Directory, existing_kind, held, kind_of_mode, to_error
 
 NOBODY: Final = 65534
-"""The ID that Linux shows for an ID without a counterpart."""
+"""The ID that Linux shows for an ID without a counterpart in the user namespace."""
 
 
 class IdMap(NamedTuple):
@@ -56,7 +56,7 @@ class Root:
 
     Attributes:
         container_id: the full ID of the container; empty for this machine.
-        uids, gids: the user and group IDs that are valid there.
+        uids, gids: the maps between user and group IDs there and on the node.
         default_owner: user and group of files made there, as IDs inside; None: this program's.
     """
 

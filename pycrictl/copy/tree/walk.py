@@ -49,7 +49,7 @@ class Watch(NamedTuple):
 
     Attributes:
         on_bytes: called with the number of bytes copied since the last call: of content or of an
-            archive, as for ``on_total``.
+            archive, whichever ``on_total`` counts.
         on_skip: called with each skipped entry.
         on_total: called with the total size, if that is known in advance. None: the size is not
             wanted, and nothing is measured.

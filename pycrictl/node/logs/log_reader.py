@@ -48,7 +48,7 @@ class Selection:
     limit_bytes: int | None = None
     has_timestamps: bool = False
     grouping: Grouping = "ordered"
-    """The order of both outputs; with ``limit_bytes``, always that of the lines."""
+    """How stdout and stderr are ordered; with ``limit_bytes``, always as in the log."""
 
     is_strict: bool = False
     """Whether to read as crictl does: no rotated files, an error if the format of the first line is
@@ -106,7 +106,7 @@ class LogReader:
     """Reads a log: the file at ``path`` and, unless strict, the rotated files beside it.
 
     Args:
-        warn: called with what is wrong with the log, but only once about the format of lines.
+        warn: called with each problem of the log, but only once for lines of unknown format.
         patience_s: how long the log may be missing during a rotation: from its renaming until the
             runtime creates the new file.
     """

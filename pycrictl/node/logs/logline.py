@@ -35,7 +35,7 @@ MAX_LINE_BYTES: Final = 16 << 20
 LogStream = Literal["stdout", "stderr"]
 
 Grouping = Literal["ordered", "by stream", "merged"]
-"""How both outputs are returned.
+"""How the lines of stdout and stderr are returned.
 
 ``ordered``: in the order of the lines. ``by stream``: the same for a few lines; of many lines read
 at once, all of stdout comes before all of stderr. ``merged``: everything in order, as stdout.
@@ -137,7 +137,7 @@ class LogDecoder:
         only: the one output to return; None for both.
         has_timestamps: start each line of the container with its time.
         since_ns: omit lines before this time, in nanoseconds since 1970.
-        grouping: the order of both outputs.
+        grouping: the order of stdout and stderr.
         is_strict: as crictl: omit lines in neither format, and lines in another format than the
             first; join a partial line with the next line of either stream, which then has no time
             of its own.

@@ -47,7 +47,7 @@ def format_timestamp(timestamp: bytes) -> bytes:
 
 
 def normalized(times: Iterable[bytes], zone: bytes) -> list[bytes]:
-    """Return the forms of ``format_timestamp``, with a space after each.
+    """Return timestamps in the form of ``format_timestamp``, each followed by a space.
 
     Args:
         times: timestamps without their zone, which is ``zone``.

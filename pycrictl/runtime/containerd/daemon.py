@@ -4,8 +4,8 @@ The settings are TOML, of version 2 (containerd 1.x) or 3 (2.x), and may import 
 
 The age of the process tells running pulls from the remains of dead ones: a killed containerd leaves
 its leases and unfinished blobs behind, and its successor lists them as if they were alive. Anything
-older than the process is dead. If the process is in another PID namespace, the age of its socket is
-used instead.
+older than the process counts as dead. If the process is in another PID namespace, the age of its
+socket is used instead.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class CriSettings:
     """The settings of the CRI plugin.
 
     Attributes:
-        table: the values that the configuration files set, by their names in the files.
+        table: the plugin's settings in the configuration files, by name.
         registry_origin: the file that sets ``registry``; empty if none does.
     """
 
@@ -240,8 +240,8 @@ def listener_pid(endpoint: str) -> int:
 def runtime_pid(endpoint: str, program: str) -> int:
     """Return the PID of a runtime; 0 if it cannot be determined.
 
-    It is the listener on the socket. If that is a proxy, or in another PID namespace, it is the
-    node's only process of that name.
+    The runtime is the listener on the socket or, if that is a proxy or in another PID namespace,
+    the node's only process named ``program``.
     """
     pid = listener_pid(endpoint)
     if pid and name_of(pid) == program:

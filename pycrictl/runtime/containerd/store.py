@@ -73,7 +73,7 @@ def is_digest(value: object) -> TypeGuard[str]:
 def parse_document(data: bytes) -> Document | None:
     """Read a manifest, an index or a config by its shape; None for anything else.
 
-    Media types are optional in OCI documents, and containerd does not store that of a blob.
+    Media types are optional in OCI documents, and containerd stores none with its blobs.
     """
     if len(data) > DOCUMENT_LIMIT_BYTES:
         return None

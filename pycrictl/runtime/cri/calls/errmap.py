@@ -209,7 +209,7 @@ def to_error(
 def connect_error(obstacle: Obstacle, endpoint: str, *, action: str = "") -> ConnectError:
     """Return the exception for a server that cannot be reached.
 
-    ``action`` describes the operation of a client that had reached the server before.
+    ``action`` is what was being done, for a client that had reached the server before.
     """
     if action and obstacle.may_pass:
         message = f"{action}: the runtime at {quote(endpoint)} went away: {obstacle.reason}"

@@ -118,7 +118,7 @@ def logs_of(
     previous: bool = False,
     warn: Callable[[str], None],
 ) -> list[tuple[str, ContainerLog]]:
-    """Return the log of each container's newest attempt, or of its ``previous`` one.
+    """Return the log of each container's newest attempt or, with ``previous``, of the one before.
 
     They are named as kubectl names them; ``warn`` is called with the error of each missing log.
     """

@@ -117,7 +117,7 @@ def list_containers(
     """Return the containers of a query, the newest first.
 
     ``images`` is a client of the image service, used only to resolve ``query.image``. The namespace
-    is that in the labels; if there is none, and unless ``labels_only``, that of the pod sandbox.
+    is taken from the labels; if they lack it, from the pod sandbox, unless ``labels_only``.
     """
     containers = lookup.containers(client, select_by_id(client, query.condition))
     if query.image:
