@@ -56,7 +56,7 @@ class ApiServer:
 
     The clients' calls raise
 
-    * ConnectError: no connection, or neither side trusts the other's certificate;
+    * ConnectError: no connection, or one side does not trust the other's certificate;
     * DeadlineExceeded: no whole answer in time;
     * Denied, NotFound, AlreadyExists, Expired, RuntimeFault: refused, with the server's message;
     * RemoteProtocolError: the answer is not JSON;

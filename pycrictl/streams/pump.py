@@ -119,7 +119,7 @@ DETACH_KEYS: Final = b"\x10\x11"
 
 
 class DetachKeys:
-    """Finds the keys that detach from a session in typed input.
+    """Finds, in typed input, the keys that detach from a session.
 
     The first of the keys is held back until the next key is known.
     """

@@ -89,9 +89,9 @@ def walk(
     """Yield everything in a tree, directories before their contents.
 
     Args:
-        on_skip: called with skipped entries: devices, pipes, sockets, file systems of the kernel.
-        opens: open the files; otherwise a single file mounted from a file system of the kernel is
-            not detected.
+        on_skip: called with skipped entries: devices, pipes, sockets, kernel file systems, and
+            entries that changed or vanished.
+        opens: open the files; if not, a file mounted from a kernel file system is not detected.
     """
     walking = _Walk(source.root, on_skip, opens)
     return walking.run_all(source) if source.paths else walking.run(source)
