@@ -92,6 +92,10 @@ class Cluster:
     def node(self) -> str:
         return self._own.node
 
+    async def own_news(self, timeout_s: float) -> None:
+        """Return when this node's pulls have been polled again, or after a time limit."""
+        await self._own.changes.wait(timeout_s)
+
     async def pods(self, scope: Scope) -> list[Pod]:
         path = path_of_pods(scope.namespace)
         pods, _ = await list_all(self._api, path, scope.query, parse_pod)
