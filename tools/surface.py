@@ -31,6 +31,7 @@ class Option:
     is_repeatable: bool
     default: str  # as it would be typed; empty if the help has it
     environ: tuple[str, ...]
+    group: str  # its heading in --help; empty for that of most options
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,7 @@ def _options(ctx: typer.Context) -> Iterator[Option]:
                 is_repeatable=option.multiple,
                 default=_default(option, metavar),
                 environ=(variable,) if isinstance(variable, str) else (*_VARIABLE.findall(text),),
+                group=option.rich_help_panel or "",
             )
 
 

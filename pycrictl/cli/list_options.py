@@ -50,7 +50,7 @@ def sort_by(columns: Sequence[Column], example: str) -> Any:
 Output = Annotated[str, options.formats(OUTPUT_FORMATS)]
 InspectOutput = Annotated[str, options.formats(INSPECT_FORMATS)]
 Template = Annotated[
-    str, typer.Option("--template", metavar="TEMPLATE", help="For --output go-template.")
+    str, typer.Option("--template", metavar="TEMPLATE", help="Template for --output go-template.")
 ]
 NoInfo = Annotated[bool, typer.Option("--quiet", "-q", help="Omit runtime-specific information.")]
 Labels = Annotated[
@@ -72,10 +72,10 @@ Last = Annotated[
         "--last",
         "-n",
         parser=options.parser(_last),
-        help="Only the N newest, in any state; 0: all.",
+        help="Only the N newest, in any state unless --state is given; 0: no limit.",
     ),
 ]
-Latest = Annotated[bool, typer.Option("--latest", "-l", help="Only the newest, in any state.")]
+Latest = Annotated[bool, typer.Option("--latest", "-l", help="The same as --last 1.")]
 Name = Annotated[
     str, typer.Option("--name", metavar="REGEX", help="Only those with a matching name.")
 ]

@@ -256,4 +256,4 @@ PodIds = Annotated[
     list[str] | None,
     typer.Argument(metavar="POD...", autocompletion=complete.pods, help="IDs or names of pods."),
 ]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Stop it first if it is running.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Stop running ones first.")]

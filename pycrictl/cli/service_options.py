@@ -53,8 +53,8 @@ MetricsListen = Annotated[
     Address | None,
     address_option(
         "--metrics-listen",
-        help="Serve /metrics for Prometheus, /livez and /readyz there, without TLS, for everyone"
-        " (default: nowhere).",
+        help="Serve /metrics for Prometheus, /livez and /readyz on this address, without TLS,"
+        " for everyone (default: nowhere).",
     ),
 ]
 

@@ -98,7 +98,10 @@ def _overview(program: surface.Command) -> Iterator[str]:
     description, *others = prose.read(_OVERVIEW)
     yield from _written(description)
     yield roff.heading("GLOBAL OPTIONS")
-    yield from _options(program.options)
+    for group in dict.fromkeys(option.group for option in program.options):
+        if group:
+            yield roff.subheading(group)
+        yield from _options(option for option in program.options if option.group == group)
     yield from _section("COMMANDS", "Each command has its own page, such as pycrictl-ps(1).")
     for family in dict.fromkeys(command.family for command in program.subcommands):
         yield roff.subheading(family)
@@ -192,9 +195,9 @@ def _option_text(option: surface.Option) -> Iterator[str]:
 
 def _exit_status(command: surface.Command) -> Iterator[str]:
     if blocks := prose.section(_prose_of(command), "EXIT STATUS").blocks:
-        yield from _section("EXIT STATUS", *blocks, "For all others, see pycrictl(1).")
+        yield from _section("EXIT STATUS", *blocks, "For all other statuses, see pycrictl(1).")
     else:
-        text = "0 on success, 1 on an error. For all others, see pycrictl(1)."
+        text = "0 on success, 1 on an error. For all other statuses, see pycrictl(1)."
         yield from _section("EXIT STATUS", text)
 
 

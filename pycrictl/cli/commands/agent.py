@@ -104,7 +104,7 @@ def agent(
         int,
         service.size_option(
             "--spool-size",
-            help="Total space for copies there, such as 50Gi; 0 for no limit (default: 10Gi).",
+            help="Space for copies in --spool-dir, such as 50Gi; 0: no limit (default: 10Gi).",
         ),
     ] = 10 << 30,
     container_copy_size_limit: service.CopySizeLimit = None,

@@ -86,7 +86,7 @@ def load(
         str, typer.Option("--name", metavar="NAME", help="Name for an image that has none.")
     ] = "",
     unpack: Annotated[
-        bool, typer.Option("--unpack", help="Unpack now, not when a container first needs it.")
+        bool, typer.Option("--unpack", help="Unpack images now, not at their first use.")
     ] = False,
     progress: options.Progress = "auto",
 ) -> None:
@@ -134,7 +134,7 @@ def tag(
     image: Annotated[
         str, typer.Argument(metavar="IMAGE", autocompletion=complete.images, help="Name or ID.")
     ],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Another name for it.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The additional name.")],
 ) -> None:
     """Give an image another name.
 

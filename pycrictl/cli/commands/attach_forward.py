@@ -99,7 +99,7 @@ def port_forward(
         typer.Option(
             "--transport",
             "-r",
-            help="Stream protocol; always spdy, which can close one direction alone.",
+            help="Streaming protocol; websocket is accepted, but SPDY is always used.",
         ),
     ] = "spdy",
 ) -> None:

@@ -33,7 +33,7 @@ def image_pull_progress(
             "--container",
             "-c",
             metavar="CONTAINER",
-            help="Only for this container.",
+            help="Only pulls for this container.",
             autocompletion=complete.containers,
         ),
     ] = None,

@@ -62,7 +62,7 @@ def logs(
         ),
     ] = "",
     stream: Annotated[
-        Literal["stdout", "stderr"] | None, typer.Option("--stream", "-s", help="Only this output.")
+        Literal["stdout", "stderr"] | None, typer.Option("--stream", "-s", help="Only this stream.")
     ] = None,
     tail: Annotated[
         int, options.int_option("--tail", help="Only the last N lines; negative: all.")
