@@ -197,7 +197,7 @@ class ListForm:
     no_trunc: Annotated[bool, typer.Option("--no-trunc", help="Show full IDs and digests.")] = False
     output: Annotated[str, options.formats(LIST_FORMATS)] = "table"
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print IDs only.")] = False
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print the details of each.")] = (
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print each item in detail.")] = (
         False
     )
     watch: Watch = False

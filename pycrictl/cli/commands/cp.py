@@ -46,7 +46,7 @@ _SPEED_WINDOW_S: Final = 5.0
 def copy_ends(completer: complete.Completer | None = None) -> Any:
     return typer.Argument(
         metavar="SRC... DST",
-        help="What to copy, and where; - for an archive on stdin or stdout.",
+        help="What to copy, and where to; -: an archive on stdin or stdout.",
         autocompletion=completer,
     )
 
