@@ -1,6 +1,6 @@
 """The causes of what is wrong with pods, nodes, workloads and claims, in one table. Pure.
 
-The order of the rows is their rank: a cause stands above what it brings about. Of each item of a
+The order of the rows is their rank: a cause stands above its effects. Of each item of a
 topic, such as a container, only the first row that holds counts, so a row need not exclude those
 above it. To add a cause, put a row where it belongs.
 """
@@ -36,10 +36,10 @@ class Cause(NamedTuple):
 
     Attributes:
         kind: a keyword for scripts.
-        holds: the check; unless it returns True, the result is ``{detail}`` in the texts.
+        holds: the check; if its result is a text, that replaces ``{detail}`` in the texts.
         text: what is said of the pod, node, workload or claim, with words of ``pod.Wording``; some
             words differ between the node and a workstation.
-        advice: what to do next; of several, the one whose pattern is found first in the detail.
+        advice: what to do next; of several, the one whose pattern matches earliest in the detail.
         needs: the sources without which the check cannot decide.
     """
 

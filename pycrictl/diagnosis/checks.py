@@ -1,7 +1,7 @@
 """The checks of causes: each tells from the facts whether a cause holds. Pure.
 
 A check takes the facts of a pod and the item in question (a container, an image, the pod), or
-another subject and None. It returns a detail for the cause's sentence, or whether it holds.
+another subject and None. It returns a detail for the cause's sentence, or whether the cause holds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RESTART_S: Final = 600.0
 PROBE_S: Final = 300.0
 LIVENESS_S: Final = 60.0
 """How long a failed probe counts if the kubelet's view of the container is unknown (PROBE_S), or if
-the container runs otherwise well (LIVENESS_S), as the kubelet reports each failure."""
+the container otherwise runs well (LIVENESS_S), as the kubelet reports each failure."""
 
 PROBE_KILLS_S: Final = 900.0
 """How long a failed probe or hook counts as the cause of a kill, as restarts take a while."""
@@ -33,7 +33,7 @@ PATIENCE_S: Final = 60.0
 """How long the creation, scheduling and deletion of pods may take without being reported."""
 
 NOT_STARTED: Final = ("StartError", "ContainerCannotRun")
-"""Reasons of runs that could not begin, so that their message is the runtime's error."""
+"""Exit reasons of containers that could not start; their message is the runtime's error."""
 
 _KILLED: Final = (137, 143, 255)
 """Exit codes of containers that the kubelet killed, or whose sandbox was removed."""
@@ -103,7 +103,7 @@ REJECTIONS: Final = (
 
 
 def kubelet_ended_it(*reasons: str) -> Check:
-    """Return the check whether the kubelet ended the pod for a reason that begins like these.
+    """Return a check: whether the kubelet ended the pod for a reason that begins with one of these.
 
     Its result is the kubelet's message.
     """
@@ -252,10 +252,10 @@ def probe_kills(facts: PodFacts, container: Container) -> object:
 
 
 def probe_fails(probe: str) -> Check:
-    """Return the last failure of a probe during this run, if the kubelet's view allows for one.
+    """Return the last failure of a probe during this run, unless the kubelet's view rules it out.
 
-    If the kubelet says that the container has not started or is not ready, the failure may be old:
-    Events become rare. If it says the opposite, a failure is over, however recent.
+    If the kubelet says that the container has not started or is not ready, the failure may be old,
+    as Events become rare. If it says the opposite, a failure is over, however recent.
     """
 
     def holds(facts: PodFacts, container: Container) -> object:
@@ -298,7 +298,7 @@ def cannot_be_made(_: PodFacts, container: Container) -> object:
 
 
 def ends_with_zero(facts: PodFacts, container: Container) -> object:
-    """Return whether a container ended that the kubelet restarts whenever it ends.
+    """Return whether a container that the kubelet always restarts has ended with exit code 0.
 
     Without the API server, a second run after exit code 0 shows that the kubelet restarts it.
     """

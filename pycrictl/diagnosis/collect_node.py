@@ -1,6 +1,6 @@
 """Collects facts about a node; a failed source is recorded, and the others are still queried.
 
-``survey``, of pods, shares its first part.
+``survey``, which collects facts about pods, uses its ``Collector``, too.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def disks_at(places: Iterable[tuple[str, str]]) -> tuple[Disk, ...]:
 class NodeCollector(Collector):
     """Collects facts within seconds.
 
-    ``registries`` are HOST, or references to images; by default those of the node's images.
+    ``registries`` are hosts or image references; by default, those of the node's images.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ LOG_LINE_CHARS: Final = 300
 
 
 class Source(StrEnum):
-    """Where facts come from; a source that was seen may still have nothing to say."""
+    """Where facts come from; a source that was read may still have no facts."""
 
     RUNTIME = "runtime"
     API = "API server"
@@ -42,7 +42,7 @@ class Container:
 
     ``exit_code``, ``reason`` and ``message`` are of the last exit, which ended a run of ``ran_s``;
     ``message`` is the termination message, or the runtime's error if it could not start.
-    ``waiting``, ``is_ready`` and ``is_started`` (no startup probe is left to succeed) are from the
+    ``waiting``, ``is_ready`` and ``is_started`` (after the startup probe, if any) are from the
     kubelet, as is ``role``: ``app``, ``init``, ``sidecar``, ``debug`` (``kubectl debug`` added it,
     which does not concern the pod's health), or empty if unknown. ``has_crashed_before``: an
     earlier run failed.
@@ -86,8 +86,8 @@ class PodFacts:
 
     ``pod`` is what the API server has, ``node`` the pod's node, and ``closed`` are nodes that are
     cordoned or tainted, for a pod without a node. ``unbound`` are the pod's claims without a
-    volume. ``problems`` are runtime conditions that do not hold. ``signs`` are what ``journal``
-    says, the oldest first; both have Events as well.
+    volume. ``problems`` are runtime conditions that do not hold. ``signs`` are the
+    problems that ``journal`` shows, the oldest first; both include Events.
     """
 
     namespace: str

@@ -41,8 +41,8 @@ class Finding(NamedTuple):
     """One finding.
 
     ``kind`` is a keyword for scripts. ``rank`` is that of the cause in the table: of two findings
-    of one weight, the higher comes first. ``container`` is the name of the container if it is about
-    only one, ``subject`` is the object at fault if that is not the pod, such as ``node n1``.
+    of equal weight, the higher comes first. ``container`` is the name of the container if only one
+    is concerned, ``subject`` the object at fault if that is not the pod, such as ``node n1``.
     """
 
     kind: str

@@ -33,10 +33,10 @@ NEEDED: Final = ("RuntimeReady", "NetworkReady")
 class NodeFacts:
     """All known facts about a node; None and empty mean unknown.
 
-    ``silent`` are calls without a response in time, ``conditions`` those that do not hold.
+    ``silent`` are calls without a response in time, ``conditions`` the runtime's that do not hold.
     ``kubelet_limit`` is 0 for no limit. ``routes`` are in the order in which the runtime asks the
-    servers of a registry, unless ``registry_doubt`` says why that is not known.
-    ``ignored_config_path`` is a list of folders that containerd takes for one.
+    servers of a registry, unless ``registry_doubt`` says why that order is not known.
+    ``ignored_config_path`` lists several folders, which containerd takes for one path.
     """
 
     endpoint: str = ""

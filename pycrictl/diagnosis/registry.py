@@ -46,7 +46,7 @@ class Route(NamedTuple):
         registry: HOST of the images that it serves.
         url: the server's URL.
         is_mirror: it serves another registry's images.
-        steps: those taken or left out.
+        steps: the steps that were taken or left out.
         skew_s: how far this clock is ahead of the server's; None if unknown.
         proxy: the URL of the HTTP proxy in between, without a password; empty if none.
         credentials: where a pull's credentials come from, in words; empty if it has none.

@@ -1,14 +1,14 @@
 """The hosts of ``--host``, connections to them by the system's ssh, and the program there.
 
 ``USER@HOST:PORT`` and ``ssh://USER@HOST:PORT`` name one host, ``node[01-20]`` a range. ``@NAME`` is
-a group, which is the file ``~/.config/pycrictl/hosts/NAME``, or else the file of that name; both
-have hosts line by line, with comments after ``#``.
+a group: the hosts in ``~/.config/pycrictl/hosts/NAME``, or else in the file NAME, one per line,
+with comments after ``#``.
 
 One control connection per host is kept for a minute. When it is new, the host is asked once for its
 program (``reach``): that of the same version on PATH, else a copy in the user's cache folder, whose
-owner, mode and digest are checked, else one that is sent now. A standalone program sends itself.
-In all other cases, also for another machine type, a file of a release is sent: the single-file
-program, or the archive of the folder.
+owner, mode and digest are checked, else one that is sent now. A standalone program sends itself to
+hosts of its machine type. In all other cases a file of a release is sent: the single-file program,
+or the archive of the folder.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ HOST_VARIABLE = "PYCRICTL_HOST"
 SENT_VARIABLES = frozenset(
     "TERM COLORTERM NO_COLOR COLUMNS LINES LANG LC_ALL LC_CTYPE CRICTL_PULL_TIMEOUT".split()
 )
-"""Variables that are sent to the host with every command: how to show results."""
+"""Variables that are sent to the host with every command: how to show results, and a timeout."""
 
 CREDENTIALS = ("CRICTL_AUTH", "CRICTL_CREDS")
 """Variables that are sent like files, and only with commands that use them."""
@@ -85,10 +85,10 @@ def unpack(content: bytes) -> Fields:
 
 
 def known_way(socket: str) -> Fields | None:
-    """Return how commands are run on a host, from beside its control socket; None if none is open.
+    """Return how commands run on a host, by a file beside its control socket; None if unconnected.
 
     ``ssh`` is the command ssh with its options, ``host`` its arguments for the host, ``program``
-    the program there, run by sudo if ``sudo`` is set. ``scratch`` are folders to remove afterwards.
+    pycrictl there, run by sudo if ``sudo`` is set. ``scratch`` are folders to remove afterwards.
     """
     try:
         with open(f"{socket}.way", "rb") as file:
@@ -104,14 +104,14 @@ def start_message(host: str, argv: Sequence[str], environ: Mapping[str, str]) ->
 
     Callers may add ``files``, the folder there with sent files; ``terminals``, which of the
     client's outputs (1 and 2) are terminals; ``records``, the secret word in front of the records
-    that the command then writes, unless ``plain`` is there.
+    that the command then writes, unless ``plain`` is set.
     """
     sent = [f"{name}={environ[name]}" for name in SENT_VARIABLES if name in environ]
     return {"argv": [*argv], "host": [host], "environ": sent}
 
 
 def run_kept(argv: Sequence[str]) -> int | None:
-    """Run a plain command on a host with a kept connection; None if that is not enough.
+    """Run a plain command on a host over a kept connection; return None if that is not possible.
 
     The command line is ``-H HOST COMMAND …``, or ``COMMAND …`` with PYCRICTL_HOST set.
     """
@@ -145,7 +145,7 @@ def run(
     """Run a command on a host as if it ran here; return its exit status.
 
     Args:
-        stdin: the descriptor of its standard input, unless it has the terminal; None for nothing.
+        stdin: the descriptor of its standard input, unless that is the terminal; None for none.
         stdout: the descriptor that gets its standard output.
 
     Raises:
@@ -183,10 +183,10 @@ def started(
 class Process:
     """A running ssh, and the outputs of its command.
 
-    Unless ``way`` is empty, ssh gets its own terminal, which is hung up even if pycrictl is killed.
+    Unless ``way`` is empty, ssh gets its own terminal, and so SIGHUP even if pycrictl is killed.
 
     Args:
-        stdin: the descriptor that it reads; None for nothing.
+        stdin: the descriptor of its standard input; None for none.
         way: how the host is reached; if empty, ssh connects, and may ask on this terminal.
         is_terminal: whether ssh's own terminal is its standard input and outputs; ``stdout`` is
             then the other end of that terminal.
@@ -232,7 +232,7 @@ class Process:
     def pieces(
         self, timeout_s: float | None = None, keyboard: Sequence[int] = ()
     ) -> Iterator[tuple[bool, bytes]]:
-        """Yield the data of both outputs after the mark, each with whether it is standard error.
+        """Yield the data of both outputs after the mark, with True if it is from standard error.
 
         Args:
             keyboard: descriptors whose data is written to ssh's terminal, until one ends.
@@ -310,7 +310,7 @@ class Process:
 def _share_terminal(process: Process) -> None:
     """Copy everything between this terminal and that of ssh.
 
-    ssh itself cannot be suspended: over a kept connection, the keyboard would still be read.
+    ssh itself cannot be suspended: the ssh that keeps the connection would still read the keyboard.
     """
     import termios
     import tty

@@ -1,10 +1,10 @@
-"""Pulls as JSON, written and read here alone: progress messages, ImagePull objects, the line. Pure.
+"""Pulls as JSON, written and read only here: progress messages, ImagePull objects, the line. Pure.
 
 * A *message* of the progress stream (KEP-5334) is one JSON object about a layer, an image or a pod.
-  The KEP's keys are ``image``, ``layer``, ``progress``, ``total`` and ``error``. Ours are added;
-  clients that implement only the KEP ignore them. Over a WebSocket every message has its own frame,
-  over plain HTTP its own line. A message that names neither an image nor a layer, and has no bytes,
-  says that nothing is being pulled.
+  The KEP's keys are ``image``, ``layer``, ``progress``, ``total`` and ``error``. pycrictl
+  adds keys of its own, which clients that implement only the KEP ignore. Over a WebSocket every
+  message has its own frame, over plain HTTP its own line. A message that names neither an image
+  nor a layer, and has no bytes, says that nothing is being pulled.
 * The *status* of an ImagePull has the sums and, for people, the fields that its schema explains.
 * The *line* is the status of a proxy's pull limiter (``proxy.operators``).
 
@@ -14,10 +14,10 @@ A server that sends only the KEP's keys is interpreted here, and nowhere else:
   Without one, a known total that is reached means ``done``, any bytes ``downloading``, and no bytes
   ``waiting``. Only the latest report counts: one without an error revives a failed layer. A layer
   whose bytes have all arrived never goes back to ``downloading``.
-* A total of 0 or less is unknown, progress below 0 is 0. A total below the progress was too low an
-  estimate and grows with it. A completed layer is whole. An error without numbers keeps them.
-* Once layers are known, only the end of the whole image counts, as the end of all its layers.
-* A value of another type counts as missing: another runtime may use our keys for something else.
+* A total of 0 or less is unknown, progress below 0 is 0. A total below the progress grows with it.
+  A completed layer's progress is its total. An error without numbers keeps the earlier numbers.
+* Once layers are known, a report on the whole image counts only as the end of all its layers.
+* pycrictl's keys with values of another type are ignored: another runtime may use them otherwise.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from pycrictl.base.units import (
 from pycrictl.pulls.state import COMPLETE, STALLED_S, LayerState, Phase, PullState, Sums
 
 WHOLE_NODE: Final = "*"
-"""As a pod sandbox ID: all pods of the node, and pulls without a pod. KEP-5334 requires an ID."""
+"""The pod sandbox ID, which KEP-5334 requires, for all pods of the node and pulls without a pod."""
 
 MAX_MESSAGE_BYTES: Final = 1 << 20
 """Longest message that is accepted by default."""
@@ -336,7 +336,7 @@ def status_of(pull: PullState, *, is_moving: bool) -> dict[str, Any]:
     """Return the status of an ImagePull without its phase.
 
     Args:
-        is_moving: it is being pulled or unpacked, so rate and time left are meaningful.
+        is_moving: whether the image is being pulled or unpacked, so it has a rate and a time left.
     """
     status: dict[str, Any] = {}
     if pull.began_s:

@@ -22,7 +22,7 @@ from pycrictl.pulls.state import COMPLETE, LayerState, Phase, Sums
 
 SUPPOSED_RATE: Final = 20.0 * 2**20
 SUPPOSED_PACE: Final = 100.0 * 2**20
-"""Bytes downloaded and unpacked per second, assumed until they are measured."""
+"""The speeds of downloading and of unpacking, in bytes per second, until they are measured."""
 
 RATE_AFTER_S: Final = 1.0
 ETA_AFTER_S: Final = 3.0
@@ -31,7 +31,7 @@ STEPS_PER_LAYER: Final = 4
 
 WINDOW_S: Final = 8.0
 ALMOST: Final = 0.995
-"""The largest share while something is missing."""
+"""The largest share of a pull that is not complete."""
 _SAMPLES_PER_WINDOW: Final = 32
 
 
@@ -223,7 +223,7 @@ def _stall(layers: Sequence[LayerState]) -> dict[str, Any]:
 
 
 def work_left(layers: Sequence[LayerState], *, failed: bool = False) -> list[tuple[int, int]]:
-    """Return what is left of the work of the unfinished layers whose size is known.
+    """Return the bytes to download and to unpack of each unfinished layer whose size is known.
 
     Args:
         failed: include the downloads of failed layers, too.

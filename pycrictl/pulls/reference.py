@@ -1,4 +1,4 @@
-"""Image references: parsing, validity, canonical form, and which pull is an image's. Pure.
+"""Image references: parsing, validity, canonical form, and which pull is for an image. Pure.
 
 A reference is ``[HOST[:PORT]/]PATH[:TAG][@DIGEST]``. Docker's defaults apply where a part is
 missing (``docker.io``, ``library/``, ``:latest``), as containerd and CRI-O apply them. Both refuse
@@ -143,7 +143,7 @@ def _host(host: str) -> str:
 
 
 class Match(Enum):
-    """Whether a pull is that of an image; ``MAYBE``: it is the pull of one of several."""
+    """Whether a pull is that of an image; ``MAYBE``: it may also be that of another image."""
 
     NO = auto()
     MAYBE = auto()

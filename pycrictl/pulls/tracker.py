@@ -39,7 +39,7 @@ _visible_of_pull = attrgetter("place", "behind", "pods")
 
 @dataclass(slots=True, eq=False)
 class _Layer:
-    """A layer as ``reported`` at a time, when it last ``moved``, and as last ``shown``."""
+    """A layer as ``reported`` at the time ``at``, when it last ``moved``, and as last ``shown``."""
 
     key: tuple[str, ...]  # for a digest, the same in every image of a node
     reported: LayerState
@@ -109,7 +109,7 @@ class Tracker:
     """Keeps the latest state of every pull, and measures and sums them up on demand.
 
     Args:
-        wanted: the images whose pulls are kept, and pulls that name no image; None for all.
+        wanted: the images whose pulls are kept, besides pulls without an image; None for all.
         max_layers: how many layers are kept of all pulls; a server may report any number.
 
     Attributes:

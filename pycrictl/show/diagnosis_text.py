@@ -24,7 +24,7 @@ _QUIET: Final = (
     r'^I\d{4} |\blevel="?(?:info|debug)\b|msg="cleaning up after shim disconnected"'
     r'|error="reading from a closed fifo"'
 )
-"""Routine messages of containerd (logrus) and the kubelet (klog), also for a container's end."""
+"""Routine messages of containerd (logrus) and the kubelet (klog), also when a container ends."""
 
 _FIELDS: Final = r'\b(?:msg|error)=("(?:[^"\\]|\\.)*")'
 _KLOG: Final = r"^[EWF]\d{4} [\d:.]+ +\d+ [^] ]+\] "

@@ -110,7 +110,7 @@ class ListFormat(Format):
 
     ``name`` is the key of the list in documents, such as ``containers``; paths can also use
     ``items``. ``quiet`` writes IDs and ``verbose`` blocks, but only instead of tables. ``columns``
-    can be sorted by.
+    are those by which the list can be sorted.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The functions of Go templates, and values as Go's ``fmt`` prints them. Pure.
 
-They are Go's own (but for ``call``) and crictl's ``json title lower upper``. They take values of
+They are Go's own (except ``call``) and crictl's ``json title lower upper``. They take values of
 documents, whose numbers are ``Number``, and raise ``ValueError`` for unsuitable ones.
 """
 

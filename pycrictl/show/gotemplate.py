@@ -1,6 +1,6 @@
 """Go templates for ``--output go-template``. Pure.
 
-All of Go's ``text/template`` but ``define``, ``template``, ``block``, ``call`` and complex numbers.
+Go's ``text/template`` without ``define``, ``template``, ``block``, ``call`` and complex numbers.
 A missing key is an error. In crictl, numbers in the data are text, which makes
 ``{{if .status.exitCode}}`` always true; here they are also numbers.
 
@@ -29,7 +29,7 @@ JUMPS: Final = ("break", "continue")
 KEYWORDS: Final = (*BLOCKS, *JUMPS, "else", "end")
 CONSTANTS: Final = {"true": True, "false": False, "nil": None}
 LONGEST_RANGE: Final = 1_000_000
-"""So that a typing error does not keep the program busy for hours."""
+"""The limit of a ``range`` over a number: a typing error must not run for hours."""
 
 _TOO_DEEP: Final = "template: :1: nested too deeply"
 _SPACES: Final = " \t\r\n"

@@ -38,7 +38,7 @@ NEVER: Final = "0001-01-01T00:00:00Z"
 
 SIZE_DIGITS: Final = 4
 NOT_MEASURED: Final = "-"
-"""Shown in CPU % if the runtime took no new sample in between."""
+"""Shown in CPU % if the runtime took no new sample since the first measurement."""
 
 _NS_PER_S: Final = 1_000_000_000
 

@@ -1,4 +1,4 @@
-"""What several hosts print, as one: a table with NODE, a document by host, one list, one display.
+"""The output of several hosts as one: a table with NODE, documents by host, a list, or a display.
 
 Hosts send records (``show.records``) of what they would write, and plain lines, which are shown
 behind ``HOST |`` as they come. Text from hosts is escaped here, even if they have done so.
@@ -49,7 +49,7 @@ class Merged:
         hosts: their labels, in the order of tables.
 
     Attributes:
-        failed: how commands that did not succeed have ended, by host.
+        failed: how each command that did not succeed ended, by host.
     """
 
     def __init__(self, env: Environment, hosts: Sequence[str]) -> None:

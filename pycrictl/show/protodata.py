@@ -4,7 +4,7 @@ A *document* consists of ``dict`` (with ``str`` keys), ``list``, ``str``, ``int`
 ``bool`` and ``None``. A **message document** follows the proto3 JSON mapping: lowerCamelCase names
 in the order of the proto file, 64-bit integers as strings, enums as names, bytes as base64, maps
 sorted by key; fields without presence are always included, sub-messages only if they are set
-(Google's ``json_format`` puts fields that are set first). A **status document** is
+(Google's ``json_format`` writes set fields before all others). A **status document** is
 ``{"status": …}`` with the entries of the response's ``info`` map next to it.
 """
 

@@ -80,8 +80,8 @@ class Record(NamedTuple):
     Attributes:
         kind: ``table``, ``ids``, ``document``, ``pods`` or ``node`` (diagnoses), ``board``
             (of ``top``), ``progress``.
-        content: a ``render.Table``'s fields for tables.
-        has_header, is_fitted: of tables.
+        content: what the client shows; for tables, the fields of a ``render.Table``.
+        has_header, is_fitted: for tables, whether headings are shown and the width is limited.
         form: ``json`` or ``yaml`` for documents, the client's form for progress.
         target: ``stdout`` or ``stderr``, where the client writes progress as JSON lines.
     """

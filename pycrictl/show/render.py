@@ -28,7 +28,7 @@ MIN_COLUMN_WIDTH: Final = 20
 
 FITTED_GAP: Final = 2
 MOST_FITTED: Final = 24
-"""Width that a longer cell needs on a terminal; it gets more only if space is left over."""
+"""The width to which longer cells are cut on a terminal, unless space is left over."""
 
 CLEAR_SCREEN: Final = "\x1b[2J\x1b[H"
 """Clears a terminal and moves to its upper left corner."""

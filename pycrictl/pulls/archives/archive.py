@@ -1,15 +1,15 @@
-"""Image archives: read from a tar file or a folder, and made of the images on a node.
+"""Image archives: read from a tar file or a folder, and written from the images on a node.
 
-An archive is an OCI image layout or, without an index, what ``docker save`` writes. A saved one is
-both: docker, podman, skopeo, ctr and kind read it. The older format has only Docker's list of
-images. Documents come first, so that a reader of a stream knows early what will follow. The same
-images always give the same bytes.
+An archive is an OCI image layout or, without an index, what ``docker save`` writes. By default, a
+saved one is both, for docker, podman, skopeo, ctr and kind; for older versions of Docker, it has
+only Docker's list of images. Documents come first, so that a reader of a stream knows early what
+will follow. The same images always give the same bytes.
 
-Nothing is ever written under the name of a file. Still, names and links that could lead out of an
-archive are refused: no tool that writes image archives makes them.
+Files of an archive are never unpacked under their names. Still, names and links that could lead out
+of an archive are refused: no tool that writes image archives makes them.
 
-CRI-O has no API for archives, and its storage is that of a library in Go: skopeo reads and writes
-it. Without skopeo, the error names the command that would do the same.
+CRI-O has no API for archives; skopeo reads and writes its storage (containers/storage). If skopeo
+is not installed, the error shows the skopeo command to run.
 
 Sources: OCI image specification (image layout, index, manifest), Docker's ``manifest.json``, and
 the annotation by which Docker and containerd name images.
@@ -41,7 +41,7 @@ from pycrictl.streams.wire.tar import header
 from pycrictl.streams.wire.tar.reader import DataReceived, EntryStarted, Event, read
 
 LISTS: Final = ("index.json", "manifest.json", "oci-layout")
-"""The files of an archive that are no blobs: lists of images (OCI, Docker), and OCI's version."""
+"""An archive's files that are not blobs: lists of images (OCI, Docker), and the layout version."""
 
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 CONFIG: Final = "application/vnd.oci.image.config.v1+json"
@@ -49,13 +49,13 @@ LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
 ALL_PLATFORMS: Final = "all"
 
 Image: TypeAlias = tuple[str, ...]
-"""An image: the names of it that the user means and, at the end, its ID."""
+"""An image: the name that the user gave, or all its names, and at the end its ID."""
 
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _NAME: Final = "io.containerd.image.name"
 _REF_NAME: Final = "org.opencontainers.image.ref.name"
 _PIECE_BYTES: Final = 256 * 1024
-"""gRPC buffers many of them."""
+"""The size of pieces read from an archive; small, as gRPC buffers many of them."""
 
 
 # Reading
@@ -175,8 +175,8 @@ def saved(
 ) -> Iterator[bytes | memoryview]:
     """Return an archive of images piece by piece, after a check that the node has all of it.
 
-    ``platform`` is what to save from an index: ``OS/ARCHITECTURE[/VARIANT]``, ``ALL_PLATFORMS``, or
-    the node's own if it is empty. ``ArchiveError`` says what is not on the node.
+    ``platform`` selects images of an index: ``OS/ARCHITECTURE[/VARIANT]``, ``ALL_PLATFORMS``, or
+    empty for the node's own. ``ArchiveError`` says what is not on the node.
     """
     documents: dict[str, bytes] = {}
     layers: dict[str, Member] = {}

@@ -3,8 +3,8 @@
 Each file that may belong to an image becomes a blob, in the order of the archive and under a lease.
 containerd computes a blob's digest while writing it, and refuses an unexpected one. Image
 records, which make images visible, are written at the end, once all that they need is there.
-Ingests and snapshots are named as by pulls: a load continues what a pull or an interrupted load has
-left, and ``image-pull-progress`` shows it as a pull.
+Ingests and snapshots have the names that a pull gives them: a load continues what a pull or an
+interrupted load has left, and ``image-pull-progress`` shows it as a pull.
 
 An archive that is refused (``ArchiveError``) leaves nothing. An interrupted load leaves its lease
 for a day, and the next load of the same archive goes on from there.

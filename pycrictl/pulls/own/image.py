@@ -264,8 +264,8 @@ def pull_many(
 ) -> list[PullOutcome]:
     """Pull images, ``parallel`` at once, and return their outcomes in the same order.
 
-    A failure does not stop the others; Ctrl-C cancels the running ones. All share one display; of
-    several images, it shows each end.
+    A failure does not stop the others; Ctrl-C cancels the running ones. All share one
+    display; if there are several images, it shows how each one ended.
     """
     todo = list(enumerate(requests))[::-1]
     running: dict[Future[PullOutcome], int] = {}
@@ -325,7 +325,7 @@ def images_in(text: str) -> list[str]:
     A list has one image per line, and ``#`` comments.
 
     Raises:
-        ConfigError: a line is not the name of an image, or no image is in it.
+        ConfigError: a line is not the name of an image, or the list has none.
     """
     images: dict[str, None] = {}
     for number, line in enumerate(text.splitlines(), 1):

@@ -29,7 +29,7 @@ DIRECTORY_VARIABLE: Final = "PYCRICTL_SLOTS_DIR"
 MAX_LIMIT: Final = 10_000
 
 _POLL_S: Final = 0.1
-"""How often locks are tried: a process cannot wait for the first of several, or with a limit."""
+"""The pause between attempts: ``flock`` cannot wait for one of several locks, or with a timeout."""
 
 
 def default_directory(environ: Mapping[str, str], uid: int) -> Path:
@@ -58,7 +58,7 @@ def pull_slot(
 ) -> Iterator[None]:
     """Hold a slot while the block runs.
 
-    A ``timeout_s`` of 0 means not to wait. Before it waits, ``on_wait`` is called.
+    ``on_wait`` is called before a wait. A ``timeout_s`` of 0 means not to wait.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     with ExitStack() as held:

@@ -98,7 +98,7 @@ class Keyring:
     def find(self, reference: Reference) -> Credentials | None:
         """Return the credentials for an image; each repository is looked up once.
 
-        ``ConfigError`` says what is wrong with a file that the user named, or with its helper.
+        ``ConfigError`` says what is wrong with a file that the user named or a credential helper.
         """
         if reference.name not in self._known:
             self._known[reference.name] = next(filter(None, self._all(reference)), None)
@@ -119,7 +119,7 @@ class Keyring:
 def credentials_in(path: str, name: str, reference: Reference) -> Credentials | None:
     """Return the credentials for an image in a file, or of a helper that the file names.
 
-    ``path`` is where this process sees the file, ``name`` what people call it. ``ConfigError`` says
+    ``path`` is the file's path for this process, ``name`` that in messages. ``ConfigError`` says
     what is wrong with the file or the helper (docker/docker-credential-helpers).
     """
     try:
@@ -154,7 +154,7 @@ def _chosen(auths: Mapping[str, Any], origin: str, reference: Reference) -> Cred
 def ask_program(
     title: str, argv: list[str], question: str, env: Mapping[str, str], *, timeout_s: float = 60.0
 ) -> dict[str, Any]:
-    """Ask a program that knows credentials; return its JSON object, empty if it knows none.
+    """Ask a credential helper or plugin; return its JSON object, empty if it knows no credentials.
 
     The time limit is the kubelet's for its plugins. ``ConfigError`` says why there is no answer.
     """

@@ -1,6 +1,6 @@
 """The endpoints that the runtime of this node asks for an image, and how it reaches them.
 
-They come from its process and its files: mirrors first, in their order, and HTTP proxies.
+Mirrors come first, in their order. Settings are read from the runtime's process and files.
 
 containerd: ``hosts.toml`` by ``config_path``, else ``registry.mirrors``. Both are settings of its
 CRI plugin; with a ``config_path``, containerd ignores the rest.
@@ -55,10 +55,10 @@ class Endpoint:
         repository: the repository's name there; empty if only the server is known.
         schemes: how it may be reached, in the order to be tried.
         is_mirror: it serves another registry's images.
-        verifies: its certificate must be trusted.
+        verifies: whether its certificate is verified.
         authorities: files of certificates (PEM) to trust beside the system's.
-        identities: files of a client certificate and of its key; the key may be in the former.
-        namespace: the mirrored registry, sent as the argument ``ns`` (containerd); or empty.
+        identities: files of client certificates, each with that of its key, maybe the same file.
+        namespace: the registry to send as the query parameter ``ns`` (containerd); or empty.
         origin: the node's file that names it; empty for the registry itself.
     """
 
@@ -113,9 +113,9 @@ class RegistryAccess:
     """How a runtime reaches registries; this class itself is for unknown runtimes.
 
     Attributes:
-        bundle: the file of certificates (PEM) that it trusts; empty for this program's own.
-        doubt: why the runtime may reach them in another way; empty if all is known.
-        trap: the ``config_path`` with several folders that has no effect; empty if there is none.
+        bundle: the file of CAs (PEM) that the runtime trusts; empty for this program's own.
+        doubt: why the runtime may reach registries in another way; empty if all is known.
+        trap: a ``config_path`` without effect, as it names several folders; empty if none.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class RegistryAccess:
         self.trap = ""
 
     def proxy_of(self, url: str) -> str:
-        """Return the URL of the HTTP proxy for a URL, by the environment; empty if there is none.
+        """Return the HTTP proxy for a URL, by the runtime's environment; empty if there is none.
 
         The rules are those of Go's ``golang.org/x/net/http/httpproxy``, as containerd and CRI-O are
         written in Go; Python's differ in ``NO_PROXY``.
@@ -150,7 +150,7 @@ class RegistryAccess:
     def endpoints(self, reference: Reference) -> list[Endpoint]:
         """Return the servers for a reference, in the order in which they are asked.
 
-        The path is empty for a whole registry.
+        A reference with an empty path stands for a whole registry.
         """
         return [own_endpoint(reference)]
 
@@ -184,7 +184,7 @@ _BUNDLES: Final = (
 
 
 def access_of(endpoint: str, name: str, version: str) -> RegistryAccess:
-    """Return the access of the runtime behind a socket.
+    """Return how the runtime behind a socket reaches registries.
 
     Args:
         endpoint: the URL of the socket.

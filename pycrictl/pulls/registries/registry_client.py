@@ -129,7 +129,7 @@ class RegistryClient:
     def get(self, target: str, *, until: float) -> RegistryAnswer:
         """Get a path below the repository, or below the root if it begins with a slash.
 
-        At most ``DOCUMENT_LIMIT_BYTES + 1`` are read.
+        At most ``DOCUMENT_LIMIT_BYTES + 1`` of the body are read.
         """
         endpoint = self.endpoint
         where = target if target.startswith("/") else f"/{endpoint.repository}/{target}"
@@ -257,7 +257,7 @@ class ManifestRequest:
         credentials: those of the pull; None if they are not known.
         access: how the registry is reached.
         keyring: the credentials to use if those of the pull are not known.
-        timeout_s: for all requests together.
+        timeout_s: the time limit of all requests together.
     """
 
     reference: str

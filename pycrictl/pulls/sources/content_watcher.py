@@ -8,7 +8,7 @@ without pulls, a poll takes one call.
 
 A pull's lease is labelled with nothing but an expiry a day ahead. A pull that dies with its
 containerd leaves its lease and unfinished blobs behind, indistinguishable from those of a running
-pull. Anything older than the daemon is dead.
+pull. So whatever is older than containerd's process does not count as running.
 
 The documents of an image are in the lease as soon as they are fetched; their labels distinguish
 them from layers.
@@ -111,12 +111,12 @@ class _LeasePull:
         return [self.manifest_digest, *filter(None, [self.index_digest])]
 
     def may_have_changed(self, ingests: Mapping[str, str]) -> bool:
-        """Return whether its lease may hold something else than when it was last listed.
+        """Return whether its lease may hold other things than when it was last listed.
 
         While layers are fetched, only ingests come and go.
 
         Args:
-            ingests: those of all pulls, by reference, with the digest that each will have.
+            ingests: the expected digest of each ingest of any pull, by the ingest's reference.
         """
         if self.held is None or not self.is_placed:
             return True
@@ -152,8 +152,8 @@ class ContentWatcher:
     ``snapshotter`` is assumed until a pull shows which one it unpacks to;
     ``max_concurrent_downloads`` is 0 for no limit. ``find_digest`` asks a registry for the digest
     of a reference: None if it is unknown, empty if there is no such image. After each measurement
-    of a running extraction, for which containerd walks all its files, there is a pause of
-    ``usage_pause_factor`` times as long. Only ``expect`` and ``forget`` are thread-safe.
+    of a running extraction, for which containerd walks all its files, there is a pause
+    ``usage_pause_factor`` times as long as it took. Only ``expect`` and ``forget`` are thread-safe.
     """
 
     client: ContainerdClient

@@ -20,17 +20,17 @@ from pycrictl.pulls.tracker import Tracker
 from pycrictl.runtime.cri.calls.redact import quote_reference
 
 SETTLE_S: Final = 1.5
-"""How long no pull may run before the watch is over: kubelet tries its credentials one after
-another, each in a pull of its own."""
+"""A watch ends once no pull has run for this long: kubelet tries its credentials one after another,
+each in a pull of its own."""
 
 
 class PollResult(NamedTuple):
     """Running pulls, oldest first, and those that have ended since the last poll.
 
     A running pull's ``image`` is empty until it is known, and then never changes. An ended pull
-    without an ``error`` has succeeded; one without an image ended before its image was known, and
-    has failed or was not necessary. ``failed`` are pulls that no poll has seen, ``gone`` the names
-    of those that are no longer failed; ``is_settling``: a cause is being sought.
+    without an ``error`` has succeeded; one without an image ended before its image was known: it
+    has failed or was not necessary. ``failed`` are failed pulls that no poll saw running, ``gone``
+    the images of outdated ones; ``is_settling``: the cause of a failure is being sought.
     """
 
     active: tuple[PullState, ...]
@@ -119,8 +119,8 @@ class Pace:
         interval_s: the pause between two polls or views.
         follow: keep watching when no pull is left.
         reopen_pauses_s: the pauses before the attempts to reopen a broken source, one for each.
-        resume_s: how long pulls may take to resume after their source broke. The kubelet retries a
-            pull that ended with its proxy, at first after 10 s.
+        resume_s: how long pulls may take to resume after their source broke. When a proxy ends, the
+            kubelet retries its pulls, at first after 10 s.
     """
 
     interval_s: float

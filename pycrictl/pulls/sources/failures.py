@@ -36,7 +36,7 @@ REASONS: Final = frozenset(
 """Waiting reasons of containers whose image is unavailable (kubelet's ``images`` package)."""
 
 _ONE_ATTEMPT_S: Final = 3.0
-"""Lines within this time are one attempt, which both programs log for each credential tried."""
+"""Lines within this time are one attempt: both programs log a failure for each credential tried."""
 
 _QUOTED: Final = r'"((?:[^"\\]|\\.)*)"'
 _CONTAINERD: Final = rf'msg="PullImage \\"([^"\\]+)\\" failed" error={_QUOTED}'
@@ -53,7 +53,7 @@ _WRAPPINGS: Final = (
 class Failure(NamedTuple):
     """The last failure of an image's pull.
 
-    ``at_s`` and ``attempts`` are 0 and ``pod`` is empty if unknown; ``is_final``: no retry.
+    ``at_s`` and ``attempts`` are 0 and ``pod`` is empty if unknown; ``is_final``: never retried.
     """
 
     image: str
@@ -167,7 +167,7 @@ class Causes:
     """Holds failed pulls back until journal and pods tell the causes; adds pulls that no poll saw.
 
     Args:
-        read_journal: returns the lines since a time; none if that was too slow.
+        read_journal: returns the lines since a time; none if reading takes too long.
         written_s: how long a line takes to appear in the journal.
         pause_s: the pause between two readings, as a pull may fail too fast for any poll to see it.
     """

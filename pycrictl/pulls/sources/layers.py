@@ -27,7 +27,7 @@ SLOWEST: Final = 4 * 1024
 """The lowest speed, in bytes per second, that is assumed for a download until its first step."""
 
 PATIENCE_STEPS: Final = 4.0
-"""How many times as long as the last step the next one may take before the layer has stalled."""
+"""A layer has stalled once its next step takes this many times as long as its last one."""
 
 _SMALLEST_GZIP_BYTES: Final = 18
 
@@ -154,7 +154,7 @@ class Layer:
 
 
 class Layers:
-    """All layers of a pull, lowest first, each once; data older than the pull was there before."""
+    """All layers of a pull, lowest first, each once; older data counts as already present."""
 
     def __init__(self, started_s: float) -> None:
         self._started_s = started_s

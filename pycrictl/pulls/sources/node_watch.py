@@ -11,12 +11,12 @@ forms:
    reason of a failure.
 3. *``LayerState``*, a part of the ``PullState`` of its image (``pulls.state``), which a source's
    ``poll`` returns. Whoever polls hands it to a ``Tracker`` (``pulls.tracker``), whose ``Course``
-   adds what time shows: rates, the time left, stalls. Displays (``show.displays``), ``why``,
+   adds what depends on time: rates, the time left, stalls. Displays (``show.displays``), ``why``,
    ``top``, the proxy's line, history, metrics and Events, and the agent take it as it is.
 4. *JSON*, for a reader in another process: a message of the progress stream or an ImagePull object.
    ``pulls.messages`` alone writes and reads it. ``stream_watch`` follows a stream, and
    reconnects after interruptions; ``cluster_watch`` follows a cluster. Both hand the pulls to a
-   ``Tracker`` again. Sums are handed on as they are, so every reader shows the same.
+   ``Tracker`` again. Sums are passed on unchanged, so every reader shows the same.
 
 With a proxy, the same watcher feeds ``proxy.pulls.layer_poller`` once for all clients;
 ``proxy.pulls.progress_streams`` adds the line and the failures, which only the proxy knows.
@@ -101,7 +101,7 @@ class NodeWatch:
 
     Attributes:
         pod, container: what to watch, as the user names it; empty for all.
-        proxy: a client of the proxy in front of the runtime, if its admin socket tells of one.
+        proxy: a client of the proxy in front of the runtime; None if none is found.
         pods: what the API server knows of the node's pods; None if it is not asked.
     """
 
@@ -297,8 +297,8 @@ class Pulls(NamedTuple):
 
     Attributes:
         own: the pod's pulls, by image.
-        node: the node's pulls, by image: another pod's pull brings an image here, too.
-        failed: the errors of its last pulls, by image.
+        node: the node's pulls, by image: a pull for another pod provides an image, too.
+        failed: the errors of the pod's last pulls, by image.
     """
 
     own: Mapping[str, PullState] = {}

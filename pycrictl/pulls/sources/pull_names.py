@@ -6,11 +6,11 @@ already has under the same digest; the repository in containerd's labels, with a
 short digest alone.
 
 For a running pull, containerd shows its repository, without the registry's port and the tag, and
-the digest of its manifest. A pod names a repository and a tag. So the images of waiting pods that
-are of this repository are a pull's *candidates*, except those that other running pulls are for,
-those of pods made after it had begun, and those that the kubelet said have failed since. If there
-are several, an image that the node has under the same digest decides, or the registry; otherwise
-the pull may be for any of them.
+the digest of its manifest. A pod names a repository and a tag. So a pull's *candidates*
+are the images of its repository that pods wait for, except those that other running pulls are for,
+those of pods created after the pull began, and those whose pull the kubelet has since reported as
+failed. If there are several, an image that the node has under the same digest decides, or the
+registry; otherwise the pull may be for any of them.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ async def follow(
     """Pass on the state of a pull after each message, until the server ends the stream cleanly.
 
     A clean end is a WebSocket closed with status 1000 or none, or the end of a plain response's
-    body. The first message that is not a report is noted, others are skipped. ``timeout_s`` applies
+    body. Only the first message that is not a report is noted. ``timeout_s`` applies
     to the connection, and again to the head of the response. After that a server may be silent
     forever.
 

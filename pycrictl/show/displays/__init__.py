@@ -15,4 +15,4 @@ from __future__ import annotations
 from typing import Literal
 
 Mode = Literal["auto", "bar", "plain", "json", "none"]
-"""Values of ``--progress``; here, as commands declare options without loading a display."""
+"""Values of ``--progress``; defined here, as commands declare options without loading a display."""

@@ -7,7 +7,7 @@ the next frame covers it. Between two frames the terminal is in its normal state
 visible, lines wrap), so nothing needs repair when the process is killed.
 
 Lines that somebody types stay in the terminal's input, for the shell. Their echo moves the cursor
-down, and with the cursor a block that does not fill the screen.
+down, and a block that does not fill the screen moves with it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 ERASE_LINE: Final = "\x1b[K"
 ERASE_BELOW_FIRST: Final = " \x1b[J\r"
-"""From column 1: tmux moves text erased from the very first cell to its scrollback."""
+"""Blanks the first cell, then erases the rest: tmux keeps what is erased from the first cell on."""
 
 TOP_OF_SCREEN: Final = "\x1b[H"
 
@@ -37,7 +37,7 @@ WRAP_OFF: Final = "\x1b[?7l"
 WRAP_ON: Final = "\x1b[?7h"
 
 BUFFER_BYTES: Final = 256 * 1024
-"""Larger than any frame."""
+"""The size of the output buffer, which is larger than any frame."""
 
 
 class TerminalBlock:
@@ -48,7 +48,7 @@ class TerminalBlock:
     terminal is closed (with its session), this is not an error; nothing more is drawn.
 
     Args:
-        start: what moves the cursor to the start of the first line.
+        start: the control sequence that moves the cursor to the start of the first line.
     """
 
     def __init__(self, stream: TextIO, *, start: str = "\r") -> None:

@@ -35,7 +35,7 @@ class Outlet:
 
     The ``objects`` stream gets JSON objects; all else goes to the environment's stderr. If
     progress is the command's result (``is_result``), losing it is an error. ``is_summed``: objects
-    are sums, of which a client makes one display for several hosts.
+    are sums, from which a client makes one display for several hosts.
     """
 
     form: Form

@@ -1,4 +1,4 @@
-"""The files to which containers/image downloads layers, and a pull's layers, as they show them.
+"""The files to which containers/image downloads layers, and the layers that follow from them.
 
 *Files.* Each pull of CRI-O (podman, skopeo) has a directory of its own,
 ``container_images_storage<digits>`` (before 2023 ``storage<digits>``), below

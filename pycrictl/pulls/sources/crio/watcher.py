@@ -43,7 +43,7 @@ from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.lists import lookup
 
 _SOON_S: Final = 10.0
-"""A pull usually creates its directory within this time after its line in the journal."""
+"""A pull usually creates its directory within this time after it was logged to the journal."""
 
 _EVENT: Final = re.compile(r'msg"?[=:]"(?:Pulling image: (?P<begun>[^"\\ ]+)|Pulled image: )')
 _CALL: Final = re.compile(r'\bid"?[=:]"?([0-9a-f-]{36})')
