@@ -29,7 +29,7 @@ class CommandLine(NamedTuple):
             repeatable option, the last text of any other.
         spellings: how each option was spelled, without dashes, in order.
         positionals: everything else, in order.
-        topics: those positionals that follow ``--help``.
+        topics: the positionals that follow ``--help``.
     """
 
     values: dict[str, Any]
@@ -69,7 +69,7 @@ def parse(
         options: by spelling.
         ends_after: after how many positionals all parsing ends, and the rest is passed on
             untouched, ``--`` included. None if options may stand anywhere.
-        first: options that stand for the first positional.
+        first: options that replace the first positional.
         attached: whether a short option may be followed by its value, as in kubectl: ``-nshop``.
     """
     line = CommandLine({}, {}, [], [])

@@ -57,7 +57,7 @@ class BoardRow:
     """A container (perhaps not created yet), a pod, or a pull that belongs to neither.
 
     ``pod`` is NAMESPACE/NAME, or empty if unknown; ``container`` is empty for the pod itself, and
-    ``id`` until the container exists. ``severity_key`` orders sick rows, the smallest first.
+    ``id`` until the container exists. ``severity_key`` sorts rows with problems, smallest first.
     ``pull`` is what the row waits for; in a row of another host, ``node``, it is None.
     """
 
@@ -264,7 +264,7 @@ def _head_lines(board: Board, columns: int) -> list[str]:
 
 
 def lines_of(board: Board, columns: int) -> Iterator[str]:
-    """Yield the lines of the screen, none wider than ``columns``; those of sick rows begin with !.
+    """Yield the lines of the screen, none wider than ``columns``; rows with a problem begin with !.
 
     Long names are cut in the middle.
     """

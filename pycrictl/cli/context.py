@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class AppContext:
     """Global options and everything derived from them; files and sockets are opened on first use.
 
-    ``command`` is the name of the command, ``active`` the context whose line was read last.
+    ``command`` is the name of the command, ``active`` the click context that was made last.
     ``handed_on`` are options that a plugin hands on to kubectl; ``host_root`` is None if not given.
     For other hosts, ``copies_elsewhere`` has the methods of ``cp``, and ``top_elsewhere`` runs
     ``top`` there.

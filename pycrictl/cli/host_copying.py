@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pycrictl.hosts.session import Process
 
 Start = Callable[[Sequence[str], Sequence[str], int | None], "Process"]
-"""Starts a command line on a host, with additional variables and a standard input, if any."""
+"""Starts a command line on a host, with more environment variables and maybe standard input."""
 
 
 class OverHosts:
@@ -34,7 +34,7 @@ class OverHosts:
     Args:
         starts: the functions that start a command line, by host.
         container: the container's name on the hosts.
-        options: further words for their ``cp``.
+        options: further arguments of ``cp`` on the hosts.
     """
 
     name = "host"

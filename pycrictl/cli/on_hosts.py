@@ -42,21 +42,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OPTIONS: Final = frozenset("host sudo no_keep program max_parallel_hosts connect_timeout".split())
-"""The global options that are not handed on to hosts."""
+"""The global options that are not passed on to hosts."""
 
 _OF_CLIENT: Final = ("progress", "quiet", "follow_link")
-"""Options of ``cp`` for the end at this machine."""
+"""Options of ``cp`` that apply on this machine, not on the host."""
 
 
 class Travel(NamedTuple):
     """How a command's files travel, and how it shares the terminal; options have no dashes.
 
     Attributes:
-        files: places of positionals that name small files.
+        files: indexes of the positionals that name small files.
         options: options that name a small file.
         input: spellings of an option whose file becomes standard input, and ``-`` its value.
         output: spellings of an option whose file gets standard output, and ``-`` its value.
-        reads: options that make it read standard input; ``-`` is for a source ``-``, ``*`` always.
+        reads: options that make it read standard input; ``-`` means a source ``-``, ``*`` always.
         wants: why it needs a single host, if it does.
         variables: names of environment variables that are sent like files.
     """
@@ -83,7 +83,7 @@ TRAVELS: Final[Mapping[str, Travel]] = {
     "runp": Travel(files=(0,)),
     "save": Travel(output=("output", "o"), wants="one file to write"),
 }
-"""The commands that differ from the rest, with which nothing travels."""
+"""The travel of each command with files, input or a need; with all others, nothing travels."""
 
 
 class _Command(NamedTuple):
@@ -91,7 +91,7 @@ class _Command(NamedTuple):
 
     Attributes:
         words: the command line there, global options included.
-        files: contents of files that are sent, by their places in ``words``.
+        files: contents of files that are sent, by the indexes of their names in ``words``.
         variables: environment variables with secrets, which are sent with the files.
         input_from: the descriptor that becomes standard input; None if the command reads none.
         output_to: the file that gets standard output; empty for this program's own.

@@ -54,8 +54,8 @@ class Persona(Wording):
 
     Attributes:
         version: what ``--version`` prints.
-        is_crictl: whether arguments, mistakes and output are handled as in crictl: no names of
-            pods without labels; an update of nothing or ``rmi --all`` with names is accepted;
+        is_crictl: whether arguments, mistakes and output are handled as in crictl: only labels
+            name a container's pod; an update of nothing or ``rmi --all`` with names is accepted;
             output is not fitted to the terminal, and failures are not explained.
     """
 
@@ -236,10 +236,10 @@ class Crictl(Persona):
 
 
 TITLE: Final = "crictl - client for CRI"
-"""The title in the program's help, for which scripts search."""
+"""The title of the program's help; scripts search for it."""
 
 SUMMARIES: Final = {"pull": "Pull an image from a registry."}
-"""Summaries for which scripts search, where the command's own differs."""
+"""Summaries of commands that differ from pycrictl's; scripts search for them."""
 
 
 def _page(command: TyperCommand, ctx: typer.Context) -> str:

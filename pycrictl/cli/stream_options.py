@@ -76,7 +76,7 @@ def check_terminal(env: Environment, *, tty: bool, stdin: bool, stdin_flag: str)
 def first_signal_ignored(persona: Persona, *, tty: bool) -> Iterator[Callable[[int], bool] | None]:
     """Ignore the first signal of a stream and end silently at the next, as crictl does.
 
-    With a terminal, crictl ends at any first signal, with status 1. Yields a predicate: whether a
+    With a terminal, crictl ends at the first signal, with status 1. Yields a predicate: whether a
     signal to an open stream is ignored; None if none ever is.
     """
     spared: list[int] = []

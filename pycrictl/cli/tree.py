@@ -1,6 +1,6 @@
 """The command tree: Typer's classes with Go's grammar; command modules are loaded on demand.
 
-A line goes one way, through the methods that click calls: ``make_context`` calls ``parse_args``,
+A command line passes through the methods that click calls: ``make_context`` calls ``parse_args``,
 which reads the words and hands their values to the parameters; ``invoke`` calls the function of a
 command with them. click's own groups are not used, as they need all commands to be loaded.
 """

@@ -54,8 +54,8 @@ class App:
     Its parts are made in the order of their dependencies: the connection to the runtime, the calls
     that the proxy answers itself, the servers for clients, the consumers of events. Clients'
     connections are replaced at the age of ``age_s``; after a hand-over, the old process stays
-    ``left_s`` longer. The shutdown waits up to ``calls_s`` for a moment without open streams and
-    without calls other than pulls, so that none is refused or cut off.
+    that long and ``left_s`` more. The shutdown waits up to ``calls_s`` for a moment without open
+    streams and without calls other than pulls, so that none is refused or cut off.
     """
 
     def __init__(

@@ -126,7 +126,7 @@ def agent(
     One agent runs on each node, usually by a DaemonSet. "kubectl get imagepulls" then shows the
     pulls of all nodes, and any agent answers for all of them. The agent needs pycrictl[agent].
 
-    It is idle until someone asks; only then does it query the runtime and list pods.
+    Without --events, it queries the runtime and lists pods only when someone asks.
 
     Example: pycrictl agent --node-name n1 --kubeconfig /etc/kubernetes/kubelet.conf
     """

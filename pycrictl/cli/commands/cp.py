@@ -114,8 +114,8 @@ def cp(
 ) -> None:
     """Copy files to or from a running container.
 
-    One side is CONTAINER:PATH: an ID, the beginning of one, a name or POD/NAME, and a path
-    from its root, which may have wildcards in quotes. The other is a local path. DIR/. stands for
+    One side is CONTAINER:PATH: a container (ID, start of an ID, name or POD/NAME) and a path from
+    its root, which may have wildcards in quotes. The other is a local path. DIR/. stands for
     the contents of DIR. Several sources go into a directory. Nothing appears at the destination
     before everything has arrived. The exit status is also 1 if something was left out.
 

@@ -33,8 +33,8 @@ def debug(
     """Run a shell beside a container that has none.
 
     The shell is a static busybox in the container's network, PID, IPC and UTS namespaces, with a
-    root of its own; the container's files are below /container. Nothing is left in the container.
-    Only root on the node can run it. The exit status is the command's.
+    root directory of its own; the container's files are below /container. Nothing is left in the
+    container. Only root on the node can run it. The exit status is the command's.
 
     Example: pycrictl debug web
     """

@@ -43,7 +43,7 @@ def connected(
 ) -> Iterator[Connection]:
     """Connect to the sources of a survey.
 
-    ``journal_s`` limits one read of the journal: a large journal is slow, and so is a busy node.
+    ``journal_s`` is the time limit of one read of the journal, which may be large or the node busy.
     """
     root = Path(noderoot.directory())
     with app.open_clients(needs_images=True) as (client, images):

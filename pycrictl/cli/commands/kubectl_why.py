@@ -28,9 +28,9 @@ def why(
     """Show why pods are not running.
 
     The first line is the most likely cause, the others are evidence. If several pods are selected,
-    each with a problem has a line, most severe first, and so have the nodes, claims and workloads
-    (TYPE/NAME) behind them. Sources that are not available are named. Exits with status 0 if
-    there is no problem, else 1.
+    there is a line for each pod, node, claim or workload (TYPE/NAME) with a problem, most severe
+    first. Sources that are not available are named. Exits with status 0 if there is no problem,
+    else 1.
 
     Example: kubectl why web
     """

@@ -27,7 +27,7 @@ def start(
 ) -> None:
     """Start created containers.
 
-    Processes the containers in order; a failure does not stop the others. Prints the ID of each.
+    Starts them in order; if one fails, the others are still started. Prints each as it was given.
     Reports on stderr what each name resolved to.
 
     Example: pycrictl start $(pycrictl ps -aq --state created)
@@ -83,8 +83,8 @@ def rm(
 ) -> None:
     """Remove containers.
 
-    Removes containers in parallel; a failure does not stop the others. Prints the ID of each, twice
-    if the container had to be stopped first. Log files on this host are removed with their
+    Removes them in parallel; if one fails, the others are still removed. Prints each as it was
+    given, twice if it had to be stopped first. Log files on this host are removed with their
     container. Reports on stderr what each name resolved to.
 
     Example: pycrictl rm $(pycrictl ps -aq --state exited)
@@ -100,7 +100,7 @@ def rmp(
 ) -> None:
     """Remove pod sandboxes and their containers.
 
-    Removes pod sandboxes in parallel; a failure does not stop the others. Reports on stderr what
+    Removes them in parallel; if one fails, the others are still removed. Reports on stderr what
     each name resolved to.
 
     Example: pycrictl rmp $(pycrictl pods -q --state notready)
@@ -131,9 +131,9 @@ def rmi(
 ) -> None:
     """Remove images.
 
-    Removes images in parallel, each with all its tags; a failure does not stop the others. Reports
-    on stderr how much --prune frees; layers shared with other images stay, so the actual gain may
-    be smaller.
+    Removes them in parallel, each with all its tags; if one fails, the others are still removed.
+    Reports on stderr how much --prune frees; layers shared with other images stay, so the actual
+    gain may be smaller.
 
     Example: pycrictl rmi --prune --dry-run
     """
@@ -273,7 +273,7 @@ def update(
 ) -> None:
     """Change the resource limits of containers.
 
-    Processes the containers in order; a failure does not stop the others. Prints the ID of each.
+    Updates them in order; if one fails, the others are still updated. Prints each as it was given.
 
     Example: pycrictl update --memory 67108864 web
     """
@@ -315,7 +315,7 @@ def checkpoint(
 ) -> None:
     """Checkpoint running containers.
 
-    Processes the containers in order; a failure does not stop the others. Prints the ID of each.
+    If one fails, the others are still checkpointed, in order. Prints each as it was given.
 
     Example: pycrictl checkpoint -e /var/tmp/web.tar web
     """

@@ -77,13 +77,13 @@ def logs(
     terminal control sequences. Logs are files on the node, so the command must run there. Lines in
     neither the CRI's format nor Docker's are printed as they are, with a warning.
 
-    Merges the logs of a pod's containers by time; each line starts with the container's name. All
-    options but --limit-bytes apply to each log.
+    For a pod, merges the logs of its containers by time; each line starts with the container's
+    name, and all options but --limit-bytes apply to each log.
 
-    Rotated files of a log are part of it, also compressed ones.
+    Rotated log files, including compressed ones, are part of a log.
 
-    With --follow, it follows rotated and truncated logs as well, until the containers end; the exit
-    status after Ctrl-C is 0.
+    With --follow, also follows logs that are rotated or truncated, until the containers end; the
+    exit status after Ctrl-C is 0.
 
     Example: pycrictl logs --follow --tail 20 --timestamps web
     """

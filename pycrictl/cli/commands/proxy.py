@@ -170,15 +170,13 @@ def proxy(
     """Serve the CRI in front of a runtime: pull progress, a pull limit, copies.
 
     kubelet, crictl and pycrictl connect to the proxy's socket instead of the runtime's. Calls pass
-    through unchanged. PullImage waits for a slot. ImagePullProgress, CopyToContainer and
+    through unchanged, but PullImage waits for a slot. ImagePullProgress, CopyToContainer and
     CopyFromContainer are answered by the proxy itself, with any runtime.
 
-    To put the proxy in front of kubelet, change kubelet's configuration and restart kubelet; to
-    take it out again, change that back:
-
-    imageServiceEndpoint: unix:///run/pycrictl/cri.sock (for image calls only),
-    containerRuntimeEndpoint: the same socket instead (for all calls), and in both cases
-    serializeImagePulls: false (otherwise kubelet sends one pull at a time).
+    To put the proxy in front of kubelet, set imageServiceEndpoint (for image calls only) or
+    containerRuntimeEndpoint (for all calls) to unix:///run/pycrictl/cri.sock in kubelet's
+    configuration, in both cases also serializeImagePulls: false (otherwise kubelet sends one pull
+    at a time), and restart kubelet. To take the proxy out again, undo these changes.
 
     To check that it works, run "pycrictl -r unix:///run/pycrictl/cri.sock version", which shows the
     runtime's version, and "pycrictl pull-limiter status", which shows what is being pulled.

@@ -24,10 +24,10 @@ def completion(
     """Print a shell completion script.
 
     In bash: source <(pycrictl completion bash). In zsh: the same, after compinit. In fish: pycrictl
-    completion fish | source. A program called crictl prints the script for that name.
+    completion fish | source. Run as crictl, it prints the script for that name.
 
     The script runs pycrictl for each completion, with the endpoints given on the line so far, and
-    offers nothing if that takes longer than 1.5s, or than PYCRICTL_COMPLETION_TIMEOUT. Paths in
+    offers nothing if that takes longer than PYCRICTL_COMPLETION_TIMEOUT (default: 1.5s). Paths in
     containers are offered to root only.
 
     Example: pycrictl completion zsh

@@ -1,4 +1,4 @@
-"""``pycrictl top``: the node, polled again and again, also when the runtime goes down.
+"""``pycrictl top``: the node, polled at intervals, even while the runtime does not answer.
 
 With several hosts, each runs it and sends its boards (``show.records``); a host that is lost is
 tried again.
@@ -106,7 +106,7 @@ def _write(app: AppContext, board: Board, out: TextIO, columns: int) -> None:
 
 
 class BoardPoller:
-    """Polls a node; ``retry_s`` is the pause after its pulls could not be read."""
+    """Polls a node; ``retry_s`` is the pause after a failure to read its pulls."""
 
     def __init__(
         self,

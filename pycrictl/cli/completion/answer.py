@@ -3,7 +3,7 @@
 Completes the last word: as a command, an option, an option's value, or an argument. Prints one
 candidate per line, with a description after a tab; the last line is a colon and a directive, as in
 cobra. The scripts in ``completions/`` read this.
-As it runs while the user types, any error results in success without candidates, and there is a
+As it runs while the user types, any error means no candidates and exit status 0, and there is a
 time limit. A hanging runtime or file system cannot delay it: the work is done in another thread,
 which ends with the process.
 """

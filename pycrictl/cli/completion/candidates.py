@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pycrictl.copy.on_node import ContainerRoot
 
 MOST: Final = 5000
-"""The limit on candidates; a directory may have millions of names."""
+"""The maximum number of candidates; a directory may have millions of names."""
 
 
 Candidates = Iterator[tuple[str, str]]

@@ -38,7 +38,7 @@ TOKEN_S: Final = 120.0
 ALLOWED_S: Final = 60.0
 DENIED_S: Final = 15.0
 """How long reviews are cached: of valid tokens, of rights that are allowed, and denials of either.
-No longer than the kubelet's (2 m, 5 m, 30 s)."""
+None of these times exceeds the kubelet's (2 m, 5 m, 30 s)."""
 
 MAX_CACHED: Final = 1000
 MAX_TOKEN_CHARS: Final = 16 * 1024

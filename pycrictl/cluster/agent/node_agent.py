@@ -72,7 +72,7 @@ class Agent:
     Args:
         load: reads the credential for the API server.
         check_s: the time between two readings of the files of certificates.
-        unreached_s: how long the API server may be away before the agent is unready.
+        unreached_s: how long the API server may be unreachable before the agent is unready.
 
     Raises:
         ConfigError: a file of a certificate cannot be used, or an address is not free.

@@ -147,7 +147,7 @@ def pulls_by_need(
 def pull_for(need: Need, pulls: Sequence[PullState]) -> PullState | None:
     """Return the pull of an image that a pod needs.
 
-    A pull that may as well be of another image is left out. A pull that ended before the pod was
+    A pull that may also be for another image is left out. A pull that ended before the pod was
     created only shows that the image is present. Times of pods are in whole seconds.
     """
     pull = None

@@ -33,7 +33,7 @@ from pycrictl.pulls.state import Phase, PullState
 Document = dict[str, Any]
 
 MOST_CLOSED: Final = 20
-"""How many nodes that take no pods are named at most."""
+"""The maximum number of nodes to name that are cordoned or tainted."""
 
 _RUNS: Final = ("Pulling", "Extracting", "Queued")
 _FAILED: Final = ("Failed", "BackOff")

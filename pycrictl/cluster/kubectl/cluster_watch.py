@@ -196,7 +196,7 @@ class PullObject(NamedTuple):
     Attributes:
         pull: the pull without its status; its pod is the first of the pods that share it.
         node: the node that pulls, empty before the pod has one.
-        namespace, name: of the object's pod.
+        namespace, name: those of the object's pod.
         has_begun: whether there is a pull, not only a pod that waits for one.
     """
 

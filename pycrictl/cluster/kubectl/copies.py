@@ -6,8 +6,8 @@
    ``agent.copies.routes`` checks ``create pods/exec`` as well and forwards to the agent of the
    pod's node, which finds the container and checks quotas and disk space. Out of a
    container, the archive is made in the spool meanwhile.
-3. The bytes go over a WebSocket in pieces with offset and checksum (``copy.transfer.messages``),
-   since neither the API server nor ``kubectl proxy`` cuts it after 60 seconds. The receiver
+3. The bytes go over a WebSocket in pieces with offset and checksum (``copy.transfer.messages``):
+   neither the API server nor ``kubectl proxy`` limits a WebSocket to 60 seconds. The receiver
    acknowledges what it has. After an interruption the client reconnects and continues from the last
    acknowledgement.
 4. Into a container, the agent stages the archive while it arrives, and the commit verifies it and
@@ -80,7 +80,7 @@ SILENT_S: Final = 30.0
 """How long a connection may be silent during a transfer before it counts as broken."""
 
 GIVE_UP_S: Final = 15 * 60.0
-"""The agent removes a session after this time without a request."""
+"""How long failures are retried: an agent removes a session after this time without a request."""
 
 DENIED_S: Final = 30.0
 """How long refusals are retried: an API server that has just started may refuse valid requests."""
@@ -189,7 +189,7 @@ class RetryPolicy:
     """Retries after failures, with growing pauses, until there is progress.
 
     Attributes:
-        note: is called with the first failure after each progress.
+        note: is called with the first failure since there was progress.
         retries: limit of retries without progress; None: for as long as the session exists.
     """
 

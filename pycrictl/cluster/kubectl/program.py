@@ -38,7 +38,7 @@ _MOST_LINES: Final = 100
 
 AGENTS_ONLY: Final = rf"--accept-paths=^/apis/{GROUP.replace('.', '[.]')}(/.*)?$"
 READ_ONLY: Final = "--reject-methods=^(POST|PUT|PATCH|DELETE)$"
-"""Options of ``kubectl proxy``: it forwards to the agents' API, or only requests that read."""
+"""Options of ``kubectl proxy``: it forwards only to the agents' API, or only requests to read."""
 
 MAX_LIST_BYTES: Final = 64 << 20
 READY_S: Final = 20.0

@@ -1,4 +1,4 @@
-"""``kubectl why``: what is wrong with pods, as the API server knows it, by kubectl alone.
+"""``kubectl why``: what is wrong with pods, found through kubectl from the API server alone.
 
 Objects are listed in pages and then watched, through ``kubectl proxy``. The contract is that of the
 API concepts ("Efficient detection of changes"): a list has a resource version, from which a watch

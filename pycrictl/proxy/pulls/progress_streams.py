@@ -3,9 +3,9 @@
 A stream remembers the last message about each layer, and sends only changes. So a slow client gets
 fewer and newer messages, and costs no more than a fast one.
 
-The book has calls, but a stream reports pulls of images: kubelet tries one credential after the
-other, so successive calls are one pull, and a failure that another attempt closely follows is not
-reported. On containerd and CRI-O, the layers of an image are reported, too.
+The book (``pull_calls``) has calls, but a stream reports pulls of images: kubelet tries one
+credential after the other, so successive calls are one pull, and a failure that another attempt
+closely follows is not reported. On containerd and CRI-O, the layers of an image are reported, too.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pycrictl.proxy.runtime_lookup import PodKey
 
 ATTEMPT_GAP_S: Final = 2.0
-"""The longest pause between two attempts at one pull; a more recent failure is not final yet."""
+"""The longest pause between two attempts at one pull: until then, a failure is not final."""
 
 MAX_ENDED: Final = 1000
 """How many calls are remembered after their end."""

@@ -6,7 +6,7 @@ Each PullImage call, identified by a ticket, eventually starts or is refused, wh
 a. the image is present: the call starts at once and takes no slot;
 b. an equal pull waits or runs: the call waits for its end;
 c. a slot is free: the call takes it and starts;
-d. otherwise the policy: ``WAIT`` in line, or ``RETRY`` at fixed times and then be refused.
+d. otherwise the policy: ``WAIT`` in line, or ``RETRY`` at fixed times, until it is refused.
 
 Free slots go to the line, first come first served. With ``RETRY`` there is no line: a call tries at
 its own times only, and one that arrives while a slot is free takes it.

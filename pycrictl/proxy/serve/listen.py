@@ -1,8 +1,8 @@
 """The socket that clients of the proxy connect to: a link to a socket of this process alone.
 
 This lets a new process start listening before clients connect to it; one rename then directs all
-new connections to it. The link leads into a directory of its process. If no process listens in such
-a directory any more, a killed one has left it behind::
+new connections to it. The link leads into a directory of its process. A directory in which no
+process listens any more was left behind by a killed one. The files::
 
     /run/pycrictl/cri.sock -> cri.sock.k3x_9a2b/sock
     /run/pycrictl/cri.sock.k3x_9a2b/38283   the stream server, for URLs with that port

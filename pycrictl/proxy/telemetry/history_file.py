@@ -40,8 +40,8 @@ _KEYS: Final = frozenset(
 def record_of(call: PullCall, layers: PullState | None, *, ended_s: float) -> dict[str, Any]:
     """Return the record of a call: times in RFC 3339, null if unknown, without secrets.
 
-    ``cause`` is the last error, maybe of an earlier attempt. ``digest`` is what the tag named, or
-    else the image's ID. ``gotBytes`` are compressed, ``extractedBytes`` on disk.
+    ``cause`` is the last error, maybe of an earlier attempt. ``digest`` is that of the manifest or
+    index, or else the image's ID. ``gotBytes`` are compressed, ``extractedBytes`` on disk.
     """
     got = None if layers is None else layers.got_bytes
     return {
