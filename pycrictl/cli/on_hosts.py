@@ -143,8 +143,8 @@ def run(
 ) -> int | None:
     """Run a command on the hosts that the options name; return the exit status.
 
-    None means that the command goes on here, with what the context has for other hosts: ``cp`` and
-    the screen of ``top``.
+    None means that the command continues here, as ``cp`` and the screen of ``top`` do; the context
+    then has what they need for other hosts.
 
     Args:
         params: the values of the global options; those for the host are removed from them.

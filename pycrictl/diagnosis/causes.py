@@ -281,4 +281,4 @@ ROWS: Final = {
     topic: [(len(CAUSES) - at, cause) for at, cause in enumerate(CAUSES) if cause.topic is topic]
     for topic in Topic
 }
-"""The rows of each topic, each with its rank; the higher, the more likely it causes others."""
+"""The rows of each topic with their ranks; a cause of higher rank may be the cause of others."""

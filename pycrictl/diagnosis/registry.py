@@ -28,7 +28,7 @@ from pycrictl.pulls.registries.registry_client import (
 from pycrictl.runtime.cri.calls.redact import redact_text
 
 CREDENTIALS: Final = "the credentials of "
-"""The beginning of the text about a login."""
+"""How the text of a step begins if the registry refused or accepted credentials."""
 
 
 class Step(NamedTuple):

@@ -37,7 +37,7 @@ MARK = b"\x1b_pycrictl-host\x1b\\"
 Terminals ignore what is between these control characters (APC, ST).
 """
 STOPPED = b"\x1b_pycrictl-stopped\x1b\\"
-"""Ctrl-Z has stopped the command, which continues when the host's end receives a byte."""
+"""Sent when Ctrl-Z has stopped the command, which continues when the host's end gets a byte."""
 
 _PIECE_BYTES = 64 * 1024
 _PLAIN = frozenset(

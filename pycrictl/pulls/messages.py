@@ -60,7 +60,7 @@ _LONGEST_S: Final = 1e11
 _EXCERPT: Final = 60
 _PHASES: Final[dict[str, Phase]] = {phase.value: phase for phase in Phase}
 _AGAIN_S: Final = 5.0
-"""How often the time until a pull starts is sent again if only the clock has changed it."""
+"""How often the time until a pull starts, which always changes, is sent if nothing else changes."""
 
 
 # Messages of the progress stream
@@ -71,7 +71,7 @@ class MessageReader:
 
     Use ``receive_message`` for messages with boundaries of their own (WebSocket), or
     ``receive_data`` and ``receive_eof`` for a stream of lines. No input makes it raise. It buffers
-    at most ``max_message_bytes`` of a line; the rest of a longer line is read as another one.
+    at most ``max_message_bytes`` of a line; the rest of a longer line is read as another line.
 
     Args:
         known: the states of all pulls so far, by name. A message has only a part of a state,

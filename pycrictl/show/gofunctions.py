@@ -76,7 +76,7 @@ _VERBS: Final[dict[type, dict[str, Callable[[Any], str] | None]]] = {
     int: {**dict.fromkeys("doxXc"), "b": "{:b}".format},
     float: {"g": go_float, **dict.fromkeys("eEfF")},
 }
-"""The verbs of each type except ``%T``; ``%v`` means the first. None: as in Python."""
+"""The verbs of each type except ``%T``; ``%v`` means the first. None: formatted as in Python."""
 
 
 def plain(value: Value) -> str:

@@ -128,7 +128,7 @@ class _Parser:
     # Text and actions
 
     def split(self) -> Iterator[str | list[_Word]]:
-        """Yield texts, and for each action a list of an empty end word and its words in reverse.
+        """Yield texts, and for each action a list: an empty end word, then its words in reverse.
 
         Comments yield nothing.
         """

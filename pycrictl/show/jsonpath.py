@@ -1,4 +1,4 @@
-"""kubectl's JSONPath on documents, as far as people type it. Pure.
+"""kubectl's JSONPath on documents: the parts in common use. Pure.
 
 A *path* is ``.metadata.name``, ``$.items[?(@.state=="X")].id`` or ``{.id}``. Its steps are
 
@@ -27,7 +27,7 @@ from pycrictl.base.units import escape, quote
 from pycrictl.show.datatext import compact_json
 
 MAX_VALUES: Final = 1_000_000
-"""Most values that a step may select; a few ``..`` in a row could select any number."""
+"""The most values that a step may select; several ``..`` in a row could select any number."""
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "==": operator.eq,

@@ -34,7 +34,7 @@ CLEAR_SCREEN: Final = "\x1b[2J\x1b[H"
 """Clears a terminal and moves to its upper left corner."""
 
 CONTROL: Final = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
-"""Controls other than tabs and line breaks."""
+"""Matches lone surrogates, and control characters other than tabs and line breaks."""
 
 
 class Table(NamedTuple):

@@ -170,7 +170,7 @@ def _copy_all(
 ) -> list[PycrictlError]:
     """Copy; return the errors of failed sources if there are several sources in containers.
 
-    Sources on this machine are one copy, all or nothing; each source in a container is one.
+    Sources on this machine are one copy, all or nothing; each one in a container is its own copy.
     """
     if isinstance(request, spec.CopyTo):
         with opened(request.destination, meter.watch) as usable:

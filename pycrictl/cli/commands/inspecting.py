@@ -46,7 +46,7 @@ def inspect(
 ) -> None:
     """Show the details of containers.
 
-    If one cannot be shown, the others still are.
+    If one cannot be shown, the others are still shown.
 
     Example: pycrictl inspect --name web -o go-template --template '{{.info.pid}}'
     """
@@ -88,7 +88,7 @@ def inspectp(
 ) -> None:
     """Show the details of pod sandboxes.
 
-    If one cannot be shown, the others still are.
+    If one cannot be shown, the others are still shown.
 
     Example: pycrictl inspectp --name '^web$' --state ready
     """
@@ -122,7 +122,7 @@ def inspecti(
 ) -> None:
     """Show the details of images.
 
-    If one cannot be shown, the others still are.
+    If one cannot be shown, the others are still shown.
 
     Example: pycrictl inspecti --output yaml docker.io/library/busybox:1.36
     """

@@ -29,7 +29,7 @@ from pycrictl.runtime.cri.calls import endpoints
 
 ANY_PORT: Final = Address("127.0.0.1", 0)
 NO_KEYS: Final = ("config", "reload")
-"""Options that are no keys of the file."""
+"""Options that are not keys of the configuration file."""
 
 
 @dataclass(frozen=True, slots=True)

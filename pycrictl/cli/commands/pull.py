@@ -75,7 +75,7 @@ def pull(
 ) -> None:
     """Pull images from a registry.
 
-    Prints the image's reference on stdout; progress goes to stderr. With --from, prints a table of
+    Prints each image's reference on stdout; progress goes to stderr. With --from, prints a table of
     results at the end instead.
 
     Example: pycrictl pull docker.io/library/busybox:1.36

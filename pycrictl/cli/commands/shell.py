@@ -23,8 +23,8 @@ def completion(
 ) -> None:
     """Print a shell completion script.
 
-    In bash: source <(pycrictl completion bash). In zsh: the same, after compinit. In fish: pycrictl
-    completion fish | source. Run as crictl, it prints the script for that name.
+    In bash: source <(pycrictl completion bash). In zsh, after compinit: the same with zsh. In fish:
+    pycrictl completion fish | source. Run as crictl, it prints the script for that name.
 
     The script runs pycrictl for each completion, with the endpoints given on the line so far, and
     offers nothing if that takes longer than PYCRICTL_COMPLETION_TIMEOUT (default: 1.5s). Paths in

@@ -3,7 +3,7 @@
 The API server authenticates and authorizes users; then it forwards their requests with a client
 certificate of its own, the front proxy's, and the user in headers. It publishes the CA and the
 names of the headers in the ConfigMap ``kube-system/extension-apiserver-authentication``. Others
-have tokens, which the API server reviews; its reviews of tokens and rights are cached for a short
+send tokens, which the API server reviews; its reviews of tokens and rights are cached for a short
 time, as in the kubelet.
 """
 

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class AsyncApiClient:
-    """Calls to the API server; errors as in ``ApiServer``, whose credential ``load`` reads."""
+    """Calls to the API server; errors as in ``ApiServer``. ``load`` reads the credential."""
 
     def __init__(self, load: Callable[[], Credential], *, reread_s: float = 30.0) -> None:
         self._server = ApiServer(load, reread_s=reread_s)

@@ -71,7 +71,7 @@ class Agent:
 
     Args:
         load: reads the credential for the API server.
-        check_s: the time between two readings of the files of certificates.
+        check_s: the time between two readings of the certificate files.
         unreached_s: how long the API server may be unreachable before the agent is unready.
 
     Raises:

@@ -7,8 +7,8 @@ Any user of the node can connect. If there are too many connections, the one tha
 for the head of its request is dropped: the newest, which may be about to send, are kept, and so are
 those whose request was accepted.
 
-All listeners together leave an eighth of the file descriptors for the requested work. If none is
-left anyway, clients wait in the kernel's queue.
+All listeners together leave an eighth of the file descriptors for the requested work. If no
+descriptor is left anyway, clients wait in the kernel's queue.
 """
 
 from __future__ import annotations

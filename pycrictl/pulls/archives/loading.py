@@ -7,7 +7,7 @@ Ingests and snapshots have the names that a pull gives them: a load continues wh
 interrupted load has left, and ``image-pull-progress`` shows it as a pull.
 
 An archive that is refused (``ArchiveError``) leaves nothing. An interrupted load leaves its lease
-for a day, and the next load of the same archive goes on from there.
+for a day, and the next load of the same archive continues from there.
 """
 
 from __future__ import annotations

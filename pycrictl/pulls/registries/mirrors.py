@@ -2,8 +2,8 @@
 
 Mirrors come first, in their order. Settings are read from the runtime's process and files.
 
-containerd: ``hosts.toml`` by ``config_path``, else ``registry.mirrors``. Both are settings of its
-CRI plugin; with a ``config_path``, containerd ignores the rest.
+containerd: ``hosts.toml`` files below ``config_path`` or, if that is not set,
+``registry.mirrors``; both are settings of its CRI plugin.
 
 CRI-O: containers-registries.conf(5) and its drop-ins, containers-certs.d(5).
 

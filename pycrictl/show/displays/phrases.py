@@ -49,7 +49,7 @@ def percent(done: int, total: int) -> int:
 def words(sums: Sums) -> tuple[str, str, str, str, str]:
     """Return ``45%``, ``5.2/10.0 GiB``, ``unpacked 2.1/~25.0 GiB``, ``120.3 MiB/s``, ``ETA 0:05``.
 
-    Unknown ones are empty.
+    Unknown values are empty.
     """
     done, total, unpacked, rate = sums.progress, sums.total, "", sums.current_rate
     share = percent(done, total) if sums.percent is None and total > 0 else sums.percent

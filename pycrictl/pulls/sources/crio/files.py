@@ -129,7 +129,7 @@ class StoredLayer(NamedTuple):
 
 
 class StoredImage(NamedTuple):
-    """An image; ``id`` is its config's digest without the algorithm, or derived from more."""
+    """An image; ``id`` is its config's digest without the algorithm, or a hash of more data."""
 
     id: str
     names: tuple[str, ...]
