@@ -103,8 +103,8 @@ class AppContext:
     def open_clients(self, *, needs_images: bool) -> Iterator[tuple[CriClient, CriClient]]:
         """Connect to the runtime service and to the image service.
 
-        Yields the same client twice if they share a socket, or if images are not needed: a broken
-        image service then affects nothing else.
+        Yields the same client twice if they share a socket, or if images are not needed, so that a
+        broken image service affects nothing else.
         """
         with self.open_client("runtime") as client:
             is_apart = self.config.image_endpoint != self.config.runtime_endpoint

@@ -279,7 +279,7 @@ def _with_files(command: _Command, travel: Travel, line: CommandLine, before: in
     """Return a command with the files of this machine that its line names.
 
     Args:
-        before: the number of words before the command's own.
+        before: the number of words before the command's own words.
     """
     environ, source = command.env.environ, {"-"} & {*line.positionals[:-1]}
     command = command._replace(

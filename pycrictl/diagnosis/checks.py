@@ -123,7 +123,7 @@ NETWORK: Final = r"network (?:info )?for sandbox|\bcni\b|plugin type="
 def _sandbox_error(facts: PodFacts) -> str:
     """Return the last error of creating the sandbox.
 
-    A reserved name is left over from an earlier failure, which is the actual cause.
+    Errors about a reserved name are skipped: the earlier failure that left the name is the cause.
     """
     error = ""
     if facts.sandbox is not None and facts.sandbox.is_ready:

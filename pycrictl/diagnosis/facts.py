@@ -24,7 +24,7 @@ class Source(StrEnum):
     RUNTIME = "runtime"
     API = "API server"
     JOURNAL = "journal"
-    """The kubelet's and the runtime's, or the Events that replace it in a cluster."""
+    """The logs of the kubelet and the runtime; in a cluster, Events instead."""
     NODES = "nodes"
 
 

@@ -27,7 +27,7 @@ _IGNORED = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGTTOU, signal
 
 
 def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
-    """Run one command for the client at the standard streams.
+    """Run one command for the client that is connected to the standard streams.
 
     Args:
         run: runs the command line in ``sys.argv``, in a child process.

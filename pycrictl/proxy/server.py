@@ -1,7 +1,7 @@
 """The proxy's CRI server: calls are forwarded to the runtime, or answered here.
 
-Unary methods of the CRI are forwarded as unary, all others as streams of bytes, which fit every
-kind. Messages are forwarded as the client's bytes, so new methods and fields pass through as well;
+Unary methods of the CRI are forwarded as unary, all others as streams of bytes, which fit any
+method. Messages are forwarded as the client's bytes, so new methods and fields pass through, too;
 metadata, deadlines, cancellation and statuses are forwarded, too.
 """
 
@@ -124,7 +124,7 @@ class CriServer(grpc.GenericRpcHandler):
     ) -> None:
         """Accept no more calls, wait up to ``drain_s`` for open ones, and cancel the rest.
 
-        ``is_awaited``: whether to wait for calls of a path; endless streams are not worth it.
+        ``is_awaited``: whether to wait for calls of a path; an endless stream would not end.
         """
         leaving = self._loop.create_task(self._server.stop(drain_s + LEAVE_S))
         if awaited := [task for task, path in self._open.items() if is_awaited(path)]:

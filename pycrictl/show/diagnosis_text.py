@@ -15,7 +15,7 @@ from pycrictl.show.render import Tone, painted
 
 JOURNAL_LINES: Final = 4
 MOST_PODS: Final = 5
-"""How many pods of a node are named."""
+"""The maximum number of a node's pods that are named."""
 
 _JOURNAL_CHARS: Final = 160
 _LABEL_CHARS: Final = 13

@@ -1,8 +1,8 @@
 """A hidden form of output: tables, documents and progress as JSON, for a client that merges hosts.
 
 ``Records`` is a standard output that also takes text. A record is a line of JSON behind a secret
-word, which nothing else that is printed can contain. Writers in ``show`` ask for it with
-``records_of``.
+word, which nothing else that is printed can contain. By ``records_of``, writers in ``show`` know
+whether to write records.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def received(pieces: Iterable[tuple[bool, bytes]], word: bytes) -> Iterator[Line
         pieces: the data of both outputs, each with whether it is standard error.
 
     Raises:
-        RemoteProtocolError: a record is not valid, or the records are too large together.
+        RemoteProtocolError: a record is not valid, or the records are too large in total.
     """
     rest, kept_bytes = {False: b"", True: b""}, 0
     line_ends = ((is_error, b"\n") for is_error, text in rest.items() if text)

@@ -53,7 +53,7 @@ def top(
 ) -> None:
     """Show the node live on one screen: problems first, then pulls, then the rest.
 
-    It is refreshed until Ctrl-C. --once prints it as text, for scripts and tickets.
+    The screen is refreshed until Ctrl-C. --once prints it once as text, for scripts and tickets.
 
     Example: pycrictl top --once
     """

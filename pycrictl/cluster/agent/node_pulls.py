@@ -2,7 +2,7 @@
 
 The source is that of ``image-pull-progress``: the node's proxy, else containerd's own API, else the
 files of CRI-O (``node_watch``). It blocks on sockets and files, so it runs in a thread, which ends
-after a while without requests. The node's pods are watched for the same time.
+after a while without requests. The pods are watched for the same time, or always for Events.
 """
 
 from __future__ import annotations

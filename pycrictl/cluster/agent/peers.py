@@ -39,7 +39,7 @@ NODES_AT_ONCE: Final = 32
 ADDRESSES_S: Final = 60.0
 MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
 MAX_VALUES: Final = 300_000
-"""The JSON values of an answer: enough for some 2,000 pulls with all their layers."""
+"""The most JSON values in an answer: enough for some 2,000 pulls with all their layers."""
 
 MAX_TOKEN_BYTES: Final = 64 * 1024
 

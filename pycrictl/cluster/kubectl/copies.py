@@ -74,7 +74,7 @@ from pycrictl.copy.tree.walk import Watch
 from pycrictl.streams.target import Target
 
 TIMEOUT_S: Final = 60.0
-"""The API server has the same time limit for a request."""
+"""The time limit of a request, which is also the API server's."""
 
 SILENT_S: Final = 30.0
 """How long a connection may be silent during a transfer before it counts as broken."""

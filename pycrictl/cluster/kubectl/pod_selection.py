@@ -22,7 +22,7 @@ _OWN_NAMESPACE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace
 
 
 class Asked(NamedTuple):
-    """The command line's selection: pods, or TYPE/NAME of objects that select pods, and where."""
+    """The command line's selection: pods, or TYPE/NAME of objects that select them, and where."""
 
     names: tuple[str, ...] = ()
     selector: str = ""

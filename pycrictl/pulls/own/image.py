@@ -147,7 +147,7 @@ class _Line:
 
 
 class PullDisplay:
-    """Shows the pulls of some images; failing to do so is noted once and never ends a pull."""
+    """Shows the pulls of some images; a failure to do so is noted once and never ends a pull."""
 
     def __init__(
         self, client: CriClient, images: Sequence[str], show: Show, sink: ClosableSink

@@ -63,8 +63,8 @@ class RegistryAnswer(NamedTuple):
 class Challenge(NamedTuple):
     """A ``WWW-Authenticate`` header (RFC 7235, and Docker's tokens).
 
-    ``realm`` is the URL of the server that issues tokens, empty if there is none; ``query`` the
-    arguments of a request to it.
+    ``realm`` is the URL of the server that issues tokens, empty if there is none; ``query`` has
+    the parameters of a request to it.
     """
 
     kind: str

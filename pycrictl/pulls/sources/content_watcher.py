@@ -447,7 +447,7 @@ class ContentWatcher:
     def _end(self, pull: _LeasePull, reason: str) -> PullState:
         """Return a pull that has ended, with its error if it has failed.
 
-        containerd makes the record of the image before it deletes the lease.
+        Without a record of its image it failed: containerd makes that before deleting the lease.
         """
         if pull.manifest is None:
             return PullState(error=_UNKNOWN_REASON)

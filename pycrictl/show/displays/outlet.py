@@ -22,7 +22,7 @@ BAR_INTERVAL_S: Final = 0.25
 LINE_INTERVAL_S: Final = 1.0
 
 HEARTBEAT_S: Final = 9.0
-"""With a poll every second, the totals are thus written at least every 10 s."""
+"""When totals are written again: with a poll every second, that is at least every 10 s."""
 
 Form = Literal["bar", "plain", "json", "none"]
 Stdout = Literal["progress", "result", "nothing"]
