@@ -200,7 +200,7 @@ def test_what_is_not_a_copy(work: Workstation) -> None:
     for bad in changes:
         with pytest.raises(CopyError):
             work.api.begin({**TO, **bad})
-    with pytest.raises(CopyError, match="too large"):
+    with pytest.raises(CopyError, match="larger than 64 KiB"):
         work.api.begin({**TO, "more": "x" * 100_000})
     assert work.agent.copies.current == {}
     assert work.agent.copies.slots.held_bytes == 0
