@@ -63,7 +63,7 @@ def _last(text: str) -> int:
     try:
         return parse_int(text)
     except ValueError as exc:
-        raise ValueError(f"{exc}; a namespace is given with --namespace") from None  # kubectl's -n
+        raise ValueError(f"{exc}; name a namespace with --namespace") from None  # kubectl's -n
 
 
 Last = Annotated[

@@ -191,7 +191,7 @@ def run(
     if name == "exec" and not is_alone and _typed(parse()) & {"interactive", "tty", "i", "t"}:
         wants = "one terminal"
     if wants and not is_alone:
-        raise UsageError(f"{name} needs {wants}, so it takes one host")
+        raise UsageError(f"{name} needs {wants}, so it takes only one host")
     if travel != Travel():
         command = _with_files(command, travel, parse(), len(global_words) + 1)
     if is_alone:
@@ -237,7 +237,7 @@ def _together(
 
     env = command.env
     if values.get("watch"):
-        raise UsageError("--watch takes one host", hint="'top' shows several")
+        raise UsageError("--watch takes only one host", hint="'top' shows several")
     strips = name == "logs" and not values.get("timestamps")
     follows = name in ("events", "image-pull-progress") or values.get("follow", False)
     if strips:

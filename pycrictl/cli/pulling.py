@@ -87,7 +87,7 @@ class CredentialOptions:
         Under the name crictl, they are only used if an option names their file.
         """
         if self.no_credentials and (self.authfile or self.docker_config):
-            raise UsageError("--no-credentials cannot be combined with files of credentials")
+            raise UsageError("--no-credentials cannot be combined with credential files")
         if self.no_credentials:
             return None
         is_literal = app.persona.is_crictl

@@ -64,7 +64,7 @@ class LogOptions:
     log_level: Annotated[
         LogLevel | None,
         typer.Option(
-            "--log-level", help="Minimum level to log (default: info, with --debug debug)."
+            "--log-level", help="Minimum level to log (default: info; debug with --debug)."
         ),
     ] = None
 

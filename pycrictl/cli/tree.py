@@ -184,7 +184,7 @@ class Command(TyperCommand):
         if self.entry.grammar is Grammar.KUBECTL:
             words = ", ".join(f"--{name}" for name in HANDED_ON)
             width = formatter.width - formatter.indent_increment
-            with formatter.section("Handed on to kubectl (see 'kubectl options')"):
+            with formatter.section("Passed to kubectl (see 'kubectl options')"):
                 # Not write_text, which breaks lines within a name.
                 for line in textwrap.wrap(words, width, break_on_hyphens=False):
                     formatter.write(f"{'':{formatter.current_indent}}{line}\n")

@@ -67,9 +67,9 @@ def takes_long_to_end(facts: PodFacts, _: object) -> object:
     asked_s = facts.api.deletion_s - facts.api.grace_s
     names = ", ".join(noun(container) for container in running(facts))
     reason = f"still running: {names}" if names else "the kubelet has not finished"
-    age = f"for {age_in_words(facts.now_s - asked_s)}"
+    age = age_in_words(facts.now_s - asked_s)
     limit = f"with a grace period of {format_duration(facts.api.grace_s)}"
-    return facts.now_s - asked_s > PATIENCE_S and f"{age} {limit}: {reason}"
+    return facts.now_s - asked_s > PATIENCE_S and f"{age}, {limit}: {reason}"
 
 
 def waits_for_claims(facts: PodFacts, _: object) -> object:

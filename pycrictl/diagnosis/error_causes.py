@@ -73,7 +73,7 @@ PULL_CAUSES: Final = (
         "build it for this platform, or schedule the pod elsewhere"),
     PullCause(r"not found|manifest unknown|name unknown|\b404\b|does not exist",
         "not-found", "the registry does not have it",
-        f"{_CHECK_NAME}; 'pycrictl pull IMAGE' tries it at once",
+        f"{_CHECK_NAME}; 'pycrictl pull IMAGE' tries again at once",
         f"{_CHECK_NAME}, including upper and lower case", _CHECK_NAME),
     PullCause(r"InvalidImageName|invalid reference format|couldn't parse image",
         "invalid-name", "its name is invalid", "correct the name in the pod", "correct the name"),
@@ -90,7 +90,7 @@ PULL_CAUSES: Final = (
 # fmt: on
 _FAILED: Final = PULL_CAUSES[-1]._replace(
     text="its pull fails",
-    advice="'pycrictl pull IMAGE' tries it",
+    advice="'pycrictl pull IMAGE' tries again",
     elsewhere="'kubectl describe pod' shows each attempt",
 )
 
@@ -148,7 +148,7 @@ def sandbox_words(error: str) -> Words | None:
     image = match["image"]
     cause = pull_cause(match["why"])
     advice = (
-        f"'pycrictl pull {image}' tries it; or name another one in the runtime's configuration"
+        f"'pycrictl pull {image}' tries again; or name another in the runtime's configuration"
         " (sandbox_image, in containerd 2 pinned_images.sandbox; in CRI-O pause_image)"
     )
     text = f'the image of every pod sandbox (pause), "{image}", is not on the node: {cause.text}'

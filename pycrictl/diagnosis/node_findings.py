@@ -166,7 +166,7 @@ _ADVICE: Final = {
 
 def _registries(facts: NodeFacts) -> Iterator[Finding]:
     if path := facts.ignored_config_path:
-        text = f"containerd reads no hosts.toml: it takes its config_path, {path}, for one folder"
+        text = f"containerd reads no hosts.toml: it takes config_path, {path}, as one directory"
         first = path.partition(":")[0]
         advice = f'set config_path = "{first}" in its configuration, and restart it'
         yield Finding("config-path", Weight.WARNING, text, advice)
@@ -190,7 +190,7 @@ def _registries(facts: NodeFacts) -> Iterator[Finding]:
             advice = "check the proxy: the runtime has it from its environment"
         if facts.registry_doubt:
             weight = Weight.NOTE
-            text += f"; whether the runtime uses it this way is unknown: {facts.registry_doubt}"
+            text += f"; whether the runtime connects in this way is unknown: {facts.registry_doubt}"
         elif used is not None:
             weight = Weight.WARNING if place < used else Weight.NOTE
             text += f"; pulls {'go on to' if place < used else 'use'} {facts.routes[used].url}"

@@ -44,14 +44,14 @@ _COMMANDS: Final = {
         "'pycrictl logs {previous}{id}' shows {whose} log",
         "'kubectl logs {previous}{pod}{option}' shows {whose} log",
     ),
-    "missing": ("create it: 'kubectl get {wanted}' shows nothing",) * 2,
+    "missing": ("create it; 'kubectl get {wanted}' shows whether it exists",) * 2,
     "watch": (
         "'pycrictl image-pull-progress {pod}' shows its progress",
         "'kubectl image-pull-progress {pod}' shows its progress",
     ),
     "queue": (
         "'pycrictl pull-limiter status' shows the line and the limit",
-        "'kubectl get imagepulls -A' shows what is before it",
+        "'kubectl get imagepulls -A' shows the pulls ahead of it",
     ),
     "connection": (
         "'pycrictl doctor --registry {repository}' tests the connection",

@@ -283,6 +283,6 @@ def test_a_quiet_copy_left_things_out(fake: FakeServer, root: Path, pipes: str, 
     for name in pipes:
         os.mkfifo(root / "to" / name)
     done = copy(fake, "--quiet", f"{ID}:/to/.", str(root / "new"))
-    hint = "hint: without --quiet, each is named\n"
+    hint = "hint: without --quiet, each entry is listed\n"
     assert (done.returncode, done.stderr.decode()) == (1, f"pycrictl: left out {count}\n{hint}")
     assert (root / "new").is_dir()

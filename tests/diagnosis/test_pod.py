@@ -205,7 +205,7 @@ OTHERS: dict[str, tuple[PodFacts, str, str]] = {
     "a sandbox that cannot be removed": (
         gone(ended(137), journal=(Line(NOW, "kubelet", KILL),)),
         "kill-failed",
-        "its sandbox is gone, but cannot be removed: failed to destroy network: no plugin",
+        "its sandbox is not ready, and cannot be stopped: failed to destroy network: no plugin",
     ),
     "a pod that cannot be stopped": (
         of(

@@ -92,7 +92,7 @@ CAUSE = {
     "no-runtime-class": ("runtime-class", 'no runtime for "kata" is configured'),
     "empty-dir-full": ("evicted", 'Usage of EmptyDir volume "v" exceeds the limit "5Mi"'),
     "deadline": ("deadline", "it exceeded its activeDeadlineSeconds"),
-    "sysctl": ("rejected", "the node does not take it (SysctlForbidden)"),
+    "sysctl": ("rejected", "the kubelet rejects it (SysctlForbidden)"),
     "node-affinity": ("rejected", "(NodeAffinity)"),
     "out-of-cpu": ("rejected", "(OutOfcpu)"),
     "host-port-2": ("rejected", "(NodePorts)"),

@@ -204,7 +204,7 @@ def test_top_shows_hosts_that_are_lost_and_come_back(troubled: Hosts) -> None:
 def test_what_needs_one_host_says_so(both: Hosts, line: str) -> None:
     done = both.run("-H", "n1,n2", *line.split())
     assert done.returncode == 1
-    assert done.stderr.splitlines()[0].endswith("takes one host")
+    assert done.stderr.splitlines()[0].endswith("takes only one host")
 
 
 @pytest.mark.parametrize("words", [["logs", "web"], ["logs", "-t", "web"], ["logs", "-f", "web"]])

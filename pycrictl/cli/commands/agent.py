@@ -113,7 +113,7 @@ def agent(
         str,
         options.file_option(
             "--kubelet-config",
-            help="Take quotas of copies that no option sets from the kubelet's configuration, such"
+            help="Take copy quotas that no option sets from the kubelet's configuration, such"
             " as /var/lib/kubelet/config.yaml; enableDebuggingHandlers: false there turns copies"
             " off.",
         ),

@@ -55,9 +55,9 @@ def save(
     """
     app: AppContext = ctx.obj
     if output == "-" and app.env.stdout_is_terminal:
-        raise UsageError("an archive is not written to a terminal", hint="give a file with -o")
+        raise UsageError("refusing to write an archive to a terminal", hint="name a file with -o")
     if (platform, format_) == (archive.ALL_PLATFORMS, "docker"):
-        raise UsageError("Docker's format holds one platform", hint="name one, or save as oci")
+        raise UsageError("--format docker needs one platform", hint="name one, or use oci")
     with app.open_client("image") as client:
         chosen = [archive.find_image(client, image) for image in images]
         try:

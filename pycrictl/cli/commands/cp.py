@@ -155,7 +155,7 @@ def carry_out(
         errors = _copy_all(app.env, request, form.rules, opened, meter)
     if form.quiet and meter.skipped:
         left_out = plural(meter.skipped, "entry", "entries")
-        app.env.error(f"left out {left_out}", hint="without --quiet, each is named")
+        app.env.error(f"left out {left_out}", hint="without --quiet, each entry is listed")
     for error in errors:
         app.env.error(error.message, hint=error.hint)
     return ExitCode.FAILURE if meter.skipped or errors else ExitCode.OK

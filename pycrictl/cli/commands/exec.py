@@ -51,7 +51,7 @@ class ExecOptions:
         typer.Option(
             "--parallel",
             "-x",
-            help="Do not print the IDs of the selected containers; they run in parallel anyway.",
+            help="Do not print the containers' IDs. The commands always run in parallel.",
         ),
     ] = False
     quiet: Annotated[

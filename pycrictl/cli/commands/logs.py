@@ -141,7 +141,7 @@ class _Output:
         warn = self.app.env.warn
         logs = containerlog.logs_of(self.client, pod, previous=self.previous, warn=warn)
         if self.previous and not logs:
-            raise PycrictlError("no container has an earlier attempt")
+            raise PycrictlError("no container of the pod has an earlier attempt")
         together = Together(self.wanted, warn=warn)
         for name, log in logs:
             if self.reopen and log.is_alive:

@@ -54,7 +54,7 @@ class ProxyOptions:
     ] = None
     policy: Annotated[
         Policy,
-        typer.Option("--when-full", help="With no free slot, wait in line or retry a few times."),
+        typer.Option("--when-full", help="If no slot is free: wait in line, or retry a few times."),
     ] = Policy.WAIT
     retry_interval_s: Annotated[
         float,
@@ -71,7 +71,7 @@ class ProxyOptions:
         str,
         options.file_option(
             "--kubelet-config",
-            help="Take the limit and the quotas of copies from kubelet's configuration, such as"
+            help="Take the pull limit and the copy quotas from kubelet's configuration, such as"
             " /var/lib/kubelet/config.yaml.",
         ),
     ] = ""
@@ -104,7 +104,7 @@ class ProxyOptions:
             "--state-dir",
             metavar="DIR",
             help="Where to keep the history of pulls"
-            " (default: none; as a service, its StateDirectory=).",
+            " (default: the service's StateDirectory=; outside a service, no history).",
         ),
     ] = None
     metrics_address: service.MetricsListen = None

@@ -42,7 +42,7 @@ def pull(
     login: LoginOptions,
     pod_config: Annotated[
         str | None,
-        options.file_option("--pod-config", help="Pull for the pod of this JSON or YAML file."),
+        options.file_option("--pod-config", help="Pull for the pod in this JSON or YAML file."),
     ] = None,
     pull_timeout: options.PullTimeout = 0.0,
     credentials: CredentialOptions,

@@ -128,7 +128,7 @@ class Cluster:
                 problem, wants_all = f"node {node} {doubts[node]}", bool(scope.pod)
                 objects += objects_of(by_node[node], (), node, wants_all=wants_all, problem=problem)
             elif answer.odd:
-                doubts[node] = f"gave an answer that is not valid: {answer.odd}"
+                doubts[node] = f"gave an answer with invalid parts: {answer.odd}"
             # A node may only report its own pods.
             of_node = scope._replace(node=node)
             for document in answer.objects:

@@ -85,7 +85,7 @@ class _Connection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         self._received_bytes += len(data)
         if self._received_bytes > UNAUTHENTICATED_BYTES and self in self._listener.unauthenticated:
-            self._listener.unserved(peer=self.host, error="it sends too much")
+            self._listener.unserved(peer=self.host, error="it sent too much unauthenticated data")
             self.drop()
         else:
             super().data_received(data)

@@ -214,7 +214,7 @@ class Agent:
         if self.pulls.is_stuck:
             return "the source of the node's pulls hangs"
         has_ended = any(task and task.done() for task in (self._task, self._reflector.task))
-        return "a task has ended" if has_ended else ""
+        return "a background task has ended" if has_ended else ""
 
     def _unready_reason(self) -> str:
         trust = self.access.trust
@@ -243,10 +243,10 @@ class Agent:
             "Whether this node's pulls are being followed.",
             lambda: pulls.is_running,
         )
-        gauge("ready", "Whether it is ready.", lambda: not self._unready_reason())
+        gauge("ready", "Whether the agent is ready.", lambda: not self._unready_reason())
         gauge(
             "certificate_expiry_timestamp_seconds",
-            "When its certificate expires.",
+            "When the agent's certificate expires.",
             lambda: self._certificates.expiry_s,
         )
         running = gauge("copies_running", "Copies under way.")
@@ -258,7 +258,7 @@ class Agent:
         if copies is not None:
             running.set_function(lambda: len(copies.running))
             spooled.set_function(lambda: copies.slots.held_bytes)
-        counted("turned_away", "Connections over a limit.", lambda: listener.turned_away)
+        counted("turned_away", "Connections closed due to a limit.", lambda: listener.turned_away)
 
 
 def run(

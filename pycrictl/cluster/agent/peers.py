@@ -186,7 +186,7 @@ class Peers:
                     await self._look()
         if (known := self._addresses.get(node)) is not None:
             return known
-        raise Unavailable("no agent runs on it, as far as is known")
+        raise Unavailable("no agent is known to run on it")
 
     async def _look(self) -> None:
         self._is_stale = False

@@ -132,7 +132,7 @@ class Router:
         except Refusal as refusal:
             response = refuse(refusal)
         except Denied as exc:
-            response = refuse(Refusal(500, f"the agent lacks a right: {exc.message}"))
+            response = refuse(Refusal(500, f"the agent lacks a permission: {exc.message}"))
         except PycrictlError as exc:
             response = refuse(Refusal(503, exc.message, retry_after_s=1))
         except (TimeoutError, ConnectionError):

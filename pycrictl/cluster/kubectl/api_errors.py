@@ -152,7 +152,7 @@ def forbidden(message: str) -> PycrictlError:
         elif match["resource"] == "pods/exec":
             role = "edit"
         kind = "rolebinding" if match["namespace"] else "clusterrolebinding"
-        hint = f"the ClusterRole {role} grants it: kubectl create {kind} --help"
+        hint = f"bind the ClusterRole {role}: see kubectl create {kind} --help"
     return Denied(message or "forbidden", code="Forbidden", details=message, hint=hint)
 
 

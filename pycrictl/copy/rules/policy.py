@@ -144,7 +144,7 @@ class EntryPolicy:
             and not path
             and (not self._single or self.top == b".")
         ):
-            raise _refusal(entry.name, "top", f"the top is a {entry.kind.value}, not a directory")
+            raise _refusal(entry.name, "top", f"it must be a directory, not a {entry.kind.value}")
         if entry.kind in (EntryType.CHARACTER, EntryType.BLOCK, EntryType.FIFO):
             return Skipped(entry.name, "special", f"it is a {entry.kind.value}")
         mode, mtime_ns, owner = self._metadata(entry)
@@ -184,7 +184,7 @@ class EntryPolicy:
             raise _refusal(name, "link-target", "it is a link with an impossible target")
         if not stays_inside(target, depth=max(len(item.path) - 1, 0)):
             return Skipped(
-                name, "outward-link", f"it points outside, to {quote(os.fsdecode(target))}"
+                name, "outward-link", f"it points outside the copy, to {quote(os.fsdecode(target))}"
             )
         return item._replace(target=target)
 

@@ -173,7 +173,7 @@ class Copies(Generic[C]):
             PycrictlError: the copy is refused, or has failed by then.
         """
         if copy.name in self.current:
-            raise AlreadyExists("there is a copy of that name", code="AlreadyExists")
+            raise AlreadyExists("a copy of that name already exists", code="AlreadyExists")
         copy.slot = self.slots.acquire(copy.sandbox_id, copy.size_bytes, copy.user)
         if len(self.current) >= MAX_KEPT:  # there are fewer slots than that
             self._forget(next(old for old in self.current.values() if old.state.is_over))

@@ -102,7 +102,7 @@ class Slots:
             if of_user >= MAX_COPIES // 2:
                 name = pod_name if user is None else "this user"
                 raise self._refusal(
-                    "copies", f"{name} has {of_user} copies under way, half of all;"
+                    "copies", f"{name} has {of_user} copies under way, half of all slots;"
                 )
             if len(self._taken) >= MAX_COPIES:
                 raise self._refusal("copies", f"{MAX_COPIES} copies are under way;")

@@ -154,8 +154,8 @@ def resolve(root_fd: int, path: bytes, *, follow: bool = True) -> int:
         error = last_error(path)
         if error.errno in _NO_CALL:
             raise Unimplemented(
-                "paths in containers need the system call openat2: Linux 5.6 has it,"
-                " and no seccomp profile may forbid it"
+                "paths in containers need the system call openat2, which came with Linux 5.6;"
+                " a seccomp profile must not forbid it"
             )
         if error.errno != errno.EAGAIN:
             break
@@ -199,7 +199,7 @@ _HINTS: Final = {
     errno.EACCES: "run as root",
     errno.EPERM: "run as root",
     errno.EMFILE: "raise the limit of open files with ulimit -n",
-    errno.EOVERFLOW: "the file system does not have this program's user",
+    errno.EOVERFLOW: "this program's user has no equivalent in the file system",
 }
 
 

@@ -201,7 +201,7 @@ class Stage:
         shown = quote(os.fsdecode(self._place.shown_path(self._name)))
         return CopyError(
             f"the copy failed halfway: {exc.message}",
-            hint=f"the rest is in {shown}; the next copy there completes it",
+            hint=f"the other files are in {shown}; the next copy there moves them into place",
         )
 
     def _remove(self) -> None:
@@ -290,4 +290,4 @@ class Stage:
 
 
 def _changed() -> CopyError:
-    return CopyError("something changed the copy while it was being made")
+    return CopyError("another program changed the copy while it was being made")

@@ -209,7 +209,7 @@ class _Walk:
 
     def _closed_file(self, status: os.stat_result, path: bytes) -> WalkedEntry | None:
         if not stat.S_ISREG(status.st_mode):
-            kind = _SPECIAL.get(stat.S_IFMT(status.st_mode), "something else by now")
+            kind = _SPECIAL.get(stat.S_IFMT(status.st_mode), "no longer a regular file")
             self._on_skip(Skipped(path, "special", f"it is {kind}"))
             return None
         key = (status.st_dev, status.st_ino)

@@ -245,7 +245,7 @@ def _failure(path: str, exc: Exception) -> PycrictlError:
         case FileNotFoundError() | NotADirectoryError():
             return PycrictlError(
                 f"there is no log {name}",
-                hint="logs are files on the node: is this its node, and has the container started?",
+                hint="logs are on the node: is this the container's node, and has it started?",
             )
         case PermissionError():
             return PycrictlError(f"no permission to read the log {name}", hint="run it as root")

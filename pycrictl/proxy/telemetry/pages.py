@@ -37,7 +37,7 @@ def add_states(
     build = ("pycrictl_build_info", "The program.", ["version", "python"])
     Gauge(*build, registry=metrics.registry).labels(__version__, platform.python_version()).set(1)
     gauge, book = metrics.gauge, queue.book
-    gauge("pulls_running", "Pulls at the runtime.", lambda: len(book.running))
+    gauge("pulls_running", "Pulls in progress at the runtime.", lambda: len(book.running))
     gauge("pulls_waiting", "Pulls that wait for a slot.", lambda: len(book.line))
     gauge("pull_slots", "The limit of parallel pulls; 0 for no limit.", lambda: queue.limit)
     gauge("pull_slots_taken", "Slots in use.", lambda: queue.taken)

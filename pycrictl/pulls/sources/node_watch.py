@@ -143,7 +143,7 @@ class NodeWatch:
                 self._open_stream, tracker, self.sink, timeout_s=timeout_s, pace=self.pace
             )
         except Unreachable as exc:
-            self.sink.note(f"{exc.message}; looking inside the runtime")
+            self.sink.note(f"{exc.message}; watching the runtime itself instead")
         except PycrictlError as exc:
             # A runtime that does not support WHOLE_NODE takes it for the ID of a pod.
             is_named = self._sandbox is not None or self._created is not None
@@ -247,7 +247,7 @@ def _poll(watcher: ContentWatcher | CrioWatcher, sink: Sink, pace: Pace) -> Poll
             return watcher.poll(time.monotonic())
         except (Unavailable, ConnectError, DeadlineExceeded) as exc:
             if not has_noted:
-                sink.note(f"{exc.message}; waiting for it")
+                sink.note(f"{exc.message}; waiting for the runtime")
                 has_noted = True
             time.sleep(pause_s)
     return watcher.poll(time.monotonic())

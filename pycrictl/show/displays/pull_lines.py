@@ -132,7 +132,7 @@ def _subject(pull: PullState, layer: LayerState) -> str:
 
 def _phase(layer: LayerState) -> str:
     if per_image.waits_to_unpack(layer):
-        return f"waiting {format_bytes(layer.total)} to unpack"
+        return f"waiting to unpack {format_bytes(layer.total)}"
     if layer.phase in (Phase.WAITING, Phase.DOWNLOADING):
         return f"{layer.phase} {format_part(layer.progress, layer.total)}"
     return f"{layer.phase} {format_bytes(layer.total or layer.progress)}"

@@ -57,7 +57,7 @@ def test_a_node_that_does_not_answer_is_named(cluster: Cluster, dead: None) -> N
     assert answer.status == 200
     assert sorted(answer.headers.get_all("Warning") or ()) == [
         '299 - "node n1 does not know its pulls: no runtime here"',
-        '299 - "node n8 did not answer: no agent runs on it, as far as is known"',
+        '299 - "node n8 did not answer: no agent is known to run on it"',
         '299 - "node n9 did not answer: it did not answer within 1 s"',
     ]
     items = {item["metadata"]["name"]: item for item in answer.document["items"]}

@@ -56,7 +56,7 @@ def test_work_that_has_ended(cluster: Cluster) -> None:
     task = agent._reflector.task
     assert task is not None
     task.cancel()
-    wait_until(lambda: probe(cluster, "/livez") == (503, "a task has ended"))
+    wait_until(lambda: probe(cluster, "/livez") == (503, "a background task has ended"))
 
 
 def test_the_api_server_is_away(cluster: Cluster) -> None:

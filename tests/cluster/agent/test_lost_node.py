@@ -149,7 +149,7 @@ def test_all_others_are_shown_in_each_form(cluster: Cluster, lost: Agent) -> Non
     assert answer.status == 200
     items = {item["metadata"]["name"]: item["status"] for item in strictly(answer.content)["items"]}
     assert items.keys() == {"web.main", "db.main"}
-    assert '299 - "node n2 gave an answer that is not valid: ' in warning(answer)
+    assert '299 - "node n2 gave an answer with invalid parts: ' in warning(answer)
     assert "status.etaSeconds" in warning(answer)
     table = ask(cluster, accept=TABLE)
     assert table.status == 200

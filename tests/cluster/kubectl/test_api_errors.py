@@ -25,7 +25,7 @@ def test_the_role_for_objects_of_kubernetes_is_view() -> None:
     )
     error = api_errors.of_text(text, 1)
     assert isinstance(error, Denied)
-    assert error.hint == "the ClusterRole view grants it: kubectl create rolebinding --help"
+    assert error.hint == "bind the ClusterRole view: see kubectl create rolebinding --help"
 
 
 @pytest.mark.parametrize(

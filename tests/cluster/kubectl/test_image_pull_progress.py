@@ -254,13 +254,13 @@ def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) ->
             ["web", "--as=jane"],
             {},
             'User "jane" cannot list resource "imagepulls"',
-            "the ClusterRole pycrictl-imagepulls-view grants it: kubectl create rolebinding --help",
+            "bind the ClusterRole pycrictl-imagepulls-view: see kubectl create rolebinding --help",
         ),
         (
             ["-A", "--as=jane"],
             {},
             'cannot list resource "imagepulls"',
-            "ClusterRole pycrictl-imagepulls-view grants it: kubectl create clusterrolebinding",
+            "ClusterRole pycrictl-imagepulls-view: see kubectl create clusterrolebinding",
         ),
         (
             ["web"],

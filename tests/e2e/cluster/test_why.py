@@ -43,13 +43,13 @@ SAYS = {
     "no-claim": 'persistentvolumeclaims "nope" not found',
     "unready": 'the readiness probe of container "c0" fails',
     "killed": "keeps being killed because its liveness probe fails",
-    "rejected": "the node does not take it (NodeAffinity)",
+    "rejected": "the kubelet rejects it (NodeAffinity)",
 }
 """Parts of the answers of ``kubectl why``."""
 
 ON_NODE = {
     "unready": 'the readiness probe of container "c0" has not succeeded yet',
-    "rejected": "the node does not take it (NodeAffinity)",
+    "rejected": "the kubelet rejects it (NodeAffinity)",
 }
 """Answers of ``pycrictl why`` on a node without a journal, from the pod's status."""
 

@@ -172,7 +172,7 @@ def test_a_client_with_a_network_of_its_own(
     layers = final_layers(records(first + text))
     assert [f"own{source}" in image for image, _ in layers] == [True] * 3
     assert {phase for _, _, phase in layers.values()} <= {"done", "present"}
-    assert ("looking inside the runtime" in told) == (source == "containerd")
+    assert ("watching the runtime itself" in told) == (source == "containerd")
 
 
 def test_a_reload_while_pulls_run_and_wait(lab: Lab, start: Callable[..., Program]) -> None:

@@ -33,18 +33,18 @@ _ALWAYS: Final = 0
 _WIDE: Final = 1
 
 _COLUMNS: Final = (
-    ("Name", _ALWAYS, "Name of the pod and of its first container of the image."),
+    ("Name", _ALWAYS, "The pod, and its first container that uses the image."),
     ("Image", _ALWAYS, "The image, without its registry."),
     ("Phase", _ALWAYS, "Where the pull stands."),
     ("Percent", _ALWAYS, "How much of the work is done."),
     ("Progress", _ALWAYS, "Bytes that have arrived."),
     ("ETA", _ALWAYS, "The time left."),
-    ("Age", _ALWAYS, "How long it has been running or awaited."),
+    ("Age", _ALWAYS, "How long the pull has been running or awaited."),
     ("Node", _WIDE, "The node that pulls."),
-    ("Rate", _WIDE, "Bytes a second."),
+    ("Rate", _WIDE, "Bytes per second."),
     ("Queue", _WIDE, "The place in the line for a slot."),
     ("Reason", _WIDE, "The kubelet's reason why the container waits."),
-    ("Error", _WIDE, "Why the pull failed, or why nothing is known of it."),
+    ("Error", _WIDE, "Why the pull failed, or why its state is unknown."),
 )
 
 _NONE: Final = "<none>"
@@ -127,7 +127,7 @@ def parse_query(given: dict[str, str]) -> ListQuery:
     if match not in ("", "Exact", "NotOlderThan"):
         raise Refusal(422, f"resourceVersionMatch: {match[:50]!r} is not supported")
     if is_watch and (match or "sendInitialEvents" in given):  # clients then list and watch
-        raise Refusal(422, "sendInitialEvents and resourceVersionMatch are not for watches")
+        raise Refusal(422, "a watch cannot have sendInitialEvents or resourceVersionMatch here")
     include = given.get("includeObject", "") or "Metadata"
     if include not in ("None", "Metadata", "Object"):
         raise Refusal(400, f"unrecognized includeObject value: {include[:50]!r}")

@@ -104,4 +104,4 @@ def pod_not_found(name: str) -> Refusal:
 
 
 def expired(text: str) -> Refusal:
-    return Refusal(410, f"the resource version {text} is too old or of another agent: list again")
+    return Refusal(410, f"the resource version {text} is too old or from another agent: list again")

@@ -128,7 +128,7 @@ def _owner_of(request: web.BaseRequest) -> CopyOwner:
         match parse(base64.b64decode(text, validate=True)):
             case [str(name), str(uid)] if name:
                 return CopyOwner(name, uid)
-    raise Refused(400, "the other agent names no user")
+    raise Refused(400, "the other agent did not say which user asks")
 
 
 async def _forward(

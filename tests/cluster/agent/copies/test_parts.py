@@ -63,7 +63,7 @@ def test_half_of_all_slots_are_for_others(user: str | None) -> None:
     for number in range(MAX_COPIES // 2):
         slots.acquire(f"web-{number}" if user else "web", MIB, user)
     name = "this user" if user else 'pod "web"'
-    with pytest.raises(Exhausted, match=f"{name} has 32 copies under way, half of all; try again"):
+    with pytest.raises(Exhausted, match=f"{name} has 32 copies under way, half of all slots; try"):
         slots.acquire("web", MIB, user)
     slots.acquire("web" if user else "other", MIB, "jane" if user else None)
 
