@@ -143,7 +143,7 @@ class Trial:
         if self._current == "dns" and time.monotonic() - self._began_at >= self._step_s:
             steps += (Step("dns", False, NO_ANSWER),)  # nothing can interrupt it
         elif self._current:
-            steps += (Step(self._current, None, "there was no time left for it"),)
+            steps += (Step(self._current, None, "there was no time left for this step"),)
         return Route(
             self._reference.host,
             endpoint.url(self._client.scheme),

@@ -215,8 +215,8 @@ class Ssh:
         matches = [(_FILE.search(file.name), file) for file in files]
         programs = {match[1]: Program(file, match[1]) for match, file in matches if match}
         if self.program and not programs:
-            text = f"{quote_path(self.program)} is not a file of a release"
-            raise ConfigError(text, hint="their names end with -linux-MACHINE.bin or .tar.xz")
+            text = f"{quote_path(self.program)} is not a release file"
+            raise ConfigError(text, hint="release files end with -linux-MACHINE.bin or .tar.xz")
         if not self.program and getattr(sys, "frozen", False):
             file, machine = Path(sys.executable), platform.machine()
             is_folder = (file.parent / "lib").is_dir()
@@ -288,7 +288,7 @@ class Ssh:
             file = f"pycrictl-{__version__}-linux-{escape(machine)}.bin of {_RELEASES}"
             hint = f"put {file} into {self._downloads}, or name it with --program"
             if machine.endswith("-musl"):
-                hint = "no file of a release runs with musl: install pycrictl there with pipx"
+                hint = "no release file runs with musl: install pycrictl there with pipx"
             raise HostError(text, hint=hint)
         with self._lock:
             packed = program.packed

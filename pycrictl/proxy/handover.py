@@ -210,7 +210,7 @@ class HandOver:
         """Hand over to a process that has connected; return False if it does not take over."""
         lines = MessageLines(reader, writer)
         if self.stop.is_set() or self._lines is not None:
-            lines.send({"error": "it is stopping or handing over already"})
+            lines.send({"error": "the proxy is stopping or handing over already"})
             return False
         self._lines = lines
         if reason := await self._failure(lines):
@@ -224,7 +224,7 @@ class HandOver:
         lines.send({"pid": os.getpid(), "folders": folders})
         ready = await lines.receive(READY_S)
         if ready is None or "socket" not in ready:
-            return "the new program did not start"
+            return "the new program did not become ready"
         if self.stop.is_set():
             return "the proxy is stopping"
         queue = self.limiter.queue
@@ -235,11 +235,11 @@ class HandOver:
         lines.send({"running": running, "waiting": waiting})
         answer = await lines.receive(STEP_S)
         if answer is None or not answer.get("serving"):
-            lines.send({"error": "it took too long"})
+            lines.send({"error": "the new program took too long"})
             queue.release(now=self._loop.time())
             for own in self.sockets:
                 own.publish()
-            return "the new program ended at once"
+            return "the new program did not begin to serve"
         if ready.get("streams") == self.streams.address.authority:
             await self.streams.leave_port()
         self._heir = Upstream(str(ready["socket"]))

@@ -191,7 +191,7 @@ def test_neither_source_is_there(fake: FakeServer) -> None:
     run = watch(fake, "web")
     assert run.code == 1
     assert run.stderr.splitlines()[-1] == (
-        f'pycrictl: the runtime at "{fake.endpoint}" is not containerd; this needs its own API'
+        f'pycrictl: the runtime at "{fake.endpoint}" is not containerd, which this command needs'
     )
 
 

@@ -260,7 +260,7 @@ def test_a_host_without_tar_says_so(fresh: Hosts, runtime: str) -> None:
 
 def test_a_host_with_musl_needs_another_program(fresh: Hosts, runtime: str) -> None:
     add(fresh, runtime, variables=tool(fresh, "ldd", "echo 'musl libc (x86_64)'"))
-    assert "-musl can be sent\nhint: no file of a release runs with musl" in refusal(fresh)
+    assert "-musl can be sent\nhint: no release file runs with musl" in refusal(fresh)
 
 
 def test_a_standalone_program_sends_itself(fresh: Hosts, runtime: str) -> None:

@@ -80,11 +80,11 @@ def of_answer(refusal: UpgradeRefused) -> PycrictlError:
         case 404:
             return Unimplemented(f"the API server does not know {GROUP}/{VERSION}")
         case 405:
-            return Unimplemented(f"this is not served for that pod: {text}")
+            return Unimplemented(f"not served for that pod: {text}")
         case 500 | 502 if not status:  # kubectl proxy itself
             return Unavailable(f"cannot reach the API server: {text}", hint=_WHICH_SERVER)
         case 503 if message and not message.startswith("error trying to reach service"):
-            return Unavailable(f"the agent answers: {message}", hint=_AGENTS)
+            return Unavailable(f"the agent answered: {message}", hint=_AGENTS)
         case 503:
             return not_available(text)
         case 429:
@@ -105,7 +105,7 @@ def not_available(text: str) -> PycrictlError:
 
 def other_version() -> PycrictlError:
     return Unimplemented(
-        "the agent of this cluster is older than this program and does not offer this", hint=INSTALL
+        "the cluster's agent is older than this program and too old for this command", hint=INSTALL
     )
 
 

@@ -32,7 +32,7 @@ class Asked(NamedTuple):
 
     def check(self) -> None:
         if self.names and self.selector:
-            raise UsageError("name pods or select them by -l, not both")
+            raise UsageError("name pods or select them with -l, not both")
         if self.names and self.is_everywhere:
             raise UsageError("an object given by name is in one namespace: use -n, not -A")
         if self.namespace and self.is_everywhere:
@@ -175,7 +175,7 @@ def selector_of(document: dict[str, Any]) -> str:
     if not labels or "matchExpressions" in selector:
         raise UsageError(
             f"{name} does not select its pods by labels alone",
-            hint="name a pod, select pods by -l, or name a deployment, statefulset, daemonset,"
+            hint="name a pod, select pods with -l, or name a deployment, statefulset, daemonset,"
             " replicaset, job or service",
         )
     return ",".join(f"{key}={value}" for key, value in labels.items())

@@ -102,7 +102,7 @@ class ContainerdClient:
             version: str = self.call("Version.Version").version
         except Unimplemented as exc:
             raise Unimplemented(
-                f'the runtime at "{self.endpoint}" is not containerd; this needs its own API',
+                f'the runtime at "{self.endpoint}" is not containerd, which this command needs',
                 code=exc.code,
                 details=exc.details,
             ) from None

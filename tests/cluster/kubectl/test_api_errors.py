@@ -64,8 +64,8 @@ OFF = {"kind": "Status", "message": "Debug endpoints are disabled."}
     ("status", "body", "kind", "message"),
     [
         (404, json.dumps(GONE), NotFound, "gone"),
-        (405, json.dumps(OFF), Unimplemented, f"this is not served for that pod: {OFF['message']}"),
-        (503, '{"kind":"Status","message":"busy"}', Unavailable, "the agent answers: busy"),
+        (405, json.dumps(OFF), Unimplemented, f"not served for that pod: {OFF['message']}"),
+        (503, '{"kind":"Status","message":"busy"}', Unavailable, "the agent answered: busy"),
         (500, f"{UNREACHED}\n", Unavailable, f"cannot reach the API server: {UNREACHED}"),
     ],
 )

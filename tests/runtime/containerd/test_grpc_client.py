@@ -28,7 +28,7 @@ def test_another_runtime() -> None:
         with pytest.raises(Unimplemented) as caught:
             client.version()
     assert caught.value.message == (
-        f'the runtime at "{crio.endpoint}" is not containerd; this needs its own API'
+        f'the runtime at "{crio.endpoint}" is not containerd, which this command needs'
     )
 
 
