@@ -265,7 +265,7 @@ def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) ->
         (
             ["web"],
             {"refusals": [(404, b"404 page not found")]},
-            "the agent of this cluster is older than this program",
+            "the cluster's agent is older than this program",
             "",
         ),
         (["--node=n7"], {}, 'nodes "n7" not found', "'kubectl get nodes' lists them"),
