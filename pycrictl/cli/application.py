@@ -129,7 +129,7 @@ def set_globals(
         _of_hosts(
             "--program",
             metavar="FILE",
-            help="Send this file of a release, .bin or .tar.xz, instead of this program.",
+            help="Send this release file, .bin or .tar.xz, instead of this program.",
         ),
     ] = "",
     max_parallel_hosts: Annotated[

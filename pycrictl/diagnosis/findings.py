@@ -126,7 +126,7 @@ class Disk(NamedTuple):
 
 def disk_findings(disks: Iterable[Disk]) -> Iterator[Finding]:
     for disk in disks:
-        where = f"{quote_path(disk.path)}, the file system of {disk.use}"
+        where = f"the file system of {disk.use} ({quote_path(disk.path)})"
         advice = "'pycrictl rmi --prune' removes images that no container uses"
         if disk.free_share < FULL or disk.free_inodes_share < FULL:
             state = "full" if disk.free_share < FULL else "out of inodes"

@@ -312,7 +312,7 @@ def test_other_findings_do_not_repeat_the_first() -> None:
     )
     assert [line for line in shown(pod) if line.startswith("also")] == [
         'also         container "side" has ended: exit code 1',
-        'also         "/var/lib/containerd", the file system of images is nearly full; the'
+        'also         the file system of images ("/var/lib/containerd") is nearly full; the'
         " kubelet evicts pods: 5.0 GiB of 100.0 GiB free (5 %), 90 % of inodes",
     ]
 
