@@ -21,7 +21,7 @@ from pycrictl.streams.wire import codes
 COUNTERS: Final = (
     ("calls", "Calls that are over, by method and code.", "method", "code"),
     ("pulls", "PullImage calls that are over, by outcome and gRPC code.", "outcome", "code"),
-    ("pulls_joined", "PullImage calls that waited for an equal one, which succeeded."),
+    ("pulls_joined", "PullImage calls that waited for an equal call, and succeeded with it."),
     ("pull_bytes", "Bytes of layers that were downloaded, reused, and unpacked.", "phase"),
     ("copies", "Copies that are over, by direction and end.", "direction", "end"),
     ("copy_bytes", "Bytes of copies that succeeded.", "direction"),
