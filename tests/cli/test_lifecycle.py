@@ -132,7 +132,7 @@ def test_containers_and_commands_as_kubectl_has_them(node: FakeServer, line: str
         ("exec -s -c nope web id", 'no container "web/nope"'),
         ("exec -s web -c '' id", "the name of the container is empty"),
         ("exec -s --name web -c main id", "--container and --namespace need the name of a pod"),
-        ("exec -n shop web id", '"shop" is not an integer; a namespace is given with --namespace'),
+        ("exec -n shop web id", '"shop" is not an integer; name a namespace with --namespace'),
         ("attach -n shop -c nope web", 'no container "shop/web/nope"'),
         ("cp -n nope -c main web:/etc/passwd .", 'no container "nope/web/main"'),
         ("cp -c nope . web:/etc", 'no container "web/nope"'),

@@ -258,7 +258,7 @@ def test_an_image_of_several_platforms(lab: Lab, crictl: Program, folder: Path) 
     assert "linux/s390x" in refused.stderr
     words = ("--platform", "all", "--format", "docker")
     refused = crictl.run("save", "example.org/many:1", *words, "-o", folder / "no")
-    assert "holds one platform" in refused.stderr
+    assert "needs one platform" in refused.stderr
     # What a pull leaves out is missed before anything is written.
     lab.node.kubelet.remove_image("example.org/many:1")
     lab.node.store.collect_garbage()

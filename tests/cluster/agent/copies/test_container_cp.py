@@ -87,12 +87,12 @@ def test_who_may(
 
         check_denied(
             'cannot create resource "pods/containercopies"',
-            "the ClusterRole pycrictl-containercopies grants it",
+            "bind the ClusterRole pycrictl-containercopies: ",
         )
         allow(cluster, "jane", "pods/containercopies", "progress.pycrictl.dev")
         check_denied(
             'User "jane" cannot create resource "pods/exec"',
-            "the ClusterRole edit grants it",
+            "bind the ClusterRole edit: ",
         )
         assert not (container.root / "to/f").exists()
         allow(cluster, "jane", "pods/exec")
@@ -177,7 +177,7 @@ def test_what_cannot_be(plugin: Plugin, cluster: Cluster, node: Path, tmp_path: 
         ([tmp_path / "none", "web:/to"], "no such file"),
         (["none:/to", tmp_path], "hint: 'kubectl get pods -A' lists them"),
         (["waits:/to", tmp_path], "has not been assigned to a node yet"),
-        (["away:/to", tmp_path], "node n2: no agent runs on it"),
+        (["away:/to", tmp_path], "node n2: no agent is known to run on it"),
         ([file, "a/b/c:/to"], 'invalid namespace name: "a/b"'),
         ([file, "C:/to"], 'invalid pod name: "C"'),
         ([file, "web:/to", "-n", "--x"], 'invalid namespace name: "--x"'),
