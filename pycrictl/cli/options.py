@@ -26,7 +26,7 @@ Command = Callable[..., None]
 
 
 def with_records(command: Command) -> Command:
-    """Return a command that takes the fields of its records as parameters.
+    """Return the command with each parameter that is a record replaced by the record's fields.
 
     A record is a dataclass whose fields are options, declared like parameters of a command.
     """

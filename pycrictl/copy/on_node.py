@@ -178,7 +178,7 @@ _OWN_KERNEL: Final = ("kata", "runsc", "gvisor", "firecracker", "hyperv", "wasm"
 
 
 class OnNode:
-    """The method ``node``.
+    """Copies by way of the node's file systems: ``cp --method node``.
 
     ``read`` and ``write`` raise ``FailedPrecondition`` if the container is not running, or stops
     meanwhile, and ``CopyError`` as ``put`` and ``walk`` do.

@@ -4,11 +4,11 @@
 a group: the hosts in ``~/.config/pycrictl/hosts/NAME``, or else in the file NAME, one per line,
 with comments after ``#``.
 
-One control connection per host is kept for a minute. When it is new, the host is asked once for its
-program (``reach``): that of the same version on PATH, else a copy in the user's cache folder, whose
-owner, mode and digest are checked, else one that is sent now. A standalone program sends itself to
-hosts of its machine type. In all other cases a file of a release is sent: the single-file program,
-or the archive of the folder.
+One control connection per host is kept for a minute. When it is new, the host is asked once which
+program it has (``reach``). The one on PATH is used if it has the same version, else a copy in the
+user's cache folder, whose owner, mode and digest are checked; else one is sent now. A standalone
+program sends itself to hosts of its machine type. In all other cases a file of a release is sent:
+the single-file program, or the archive of a program that is a folder.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def hosts_of(words: Iterable[str], environ: Mapping[str, str]) -> list[str]:
             if len(hosts) > MAX_HOSTS:
                 raise UsageError(f"more than {MAX_HOSTS} hosts are named")
     if not hosts:
-        raise UsageError("no host is named", hint="is a script's variable not set?")
+        raise UsageError("no host is named", hint="is a variable not set, or a file empty?")
     return [*hosts]
 
 

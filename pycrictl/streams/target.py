@@ -110,10 +110,10 @@ def parse_url(url: str) -> Target:
 
 
 def beside(target: Target, socket: str) -> Target:
-    """Return a target with the Unix socket that serves the same streams, if there is one.
+    """Return the target with the Unix socket that serves the same streams, if there is one.
 
-    A proxy keeps it beside its own socket (``proxy.serve.listen``). A container with a network of
-    its own can connect to it, but not to the node's loopback address.
+    A proxy keeps it beside ``socket``, its CRI socket (``proxy.serve.listen``). A container with a
+    network of its own can connect to it, but not to the node's loopback address.
     """
     link = Path(socket)
     folders = [link.resolve().parent]

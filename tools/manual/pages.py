@@ -33,7 +33,7 @@ _PLACED: Final = ("EXIT STATUS", "EXAMPLES")
 """Sections of a command's prose that do not follow its options, but come further down."""
 
 _KEY: Final = re.compile(r"`([\w-]+)` \((.*)\)(?:, default `(.*)`)?")
-_DEFAULT: Final = re.compile(r" \(default[^)]*\)")
+_DEFAULT: Final = re.compile(r" \(default: ([^)]*)\)")
 _NODE_SIDE: Final = ("proxy", "pull-limiter")
 
 Reference = tuple[str, int]
@@ -247,8 +247,13 @@ def _settings(program: surface.Command) -> Iterator[str]:
         yield roff.heading(section.title)
         for name, kind, default, text in keys():
             # The help describes the default, the page shows it as it is written in the file.
+            described = _DEFAULT.search(help_of[f"--{name}"])
+            value = (default or "").strip('"')
+            meaning = described[1].removeprefix(value) if described and default else ""
+            if meaning and not value:
+                meaning = f", {meaning}"
             words = [_DEFAULT.sub("", help_of[f"--{name}"]), text]
-            words.append(f"The default is `{default}`." if default else "")
+            words.append(f"The default is `{default}`{meaning}." if default else "")
             words.append(f"Option: `--{name}`.")
             head = rf"{roff.bold(name)} ({roff.literal(kind)})"
             yield from roff.term(head, " ".join(filter(None, words)))

@@ -221,14 +221,14 @@ class Peers:
     def _token(self) -> str:
         """Read the token, which the kubelet renews in its file."""
         if not self._token_file:
-            raise ConfigError("this agent has no token for other agents")
+            raise ConfigError("no token for other agents is configured (--peer-token)")
         try:
             with Path(self._token_file).open("rb") as file:
                 token = file.read(MAX_TOKEN_BYTES).decode("ascii").strip()
         except (OSError, ValueError) as exc:
-            raise ConfigError(f"cannot read the token for other agents: {reason_of(exc)}") from None
+            raise ConfigError(f"cannot read the token in --peer-token: {reason_of(exc)}") from None
         if not token or not token.isprintable():
-            raise ConfigError("the token for other agents is empty")
+            raise ConfigError("the token in --peer-token is empty or malformed")
         return token
 
 

@@ -106,8 +106,8 @@ class ClusterState:
     def overview(self, now_s: float, reported: Collection[str], *, is_whole: bool) -> Overview:
         """Diagnose the pods, and the objects of the resources in ``reported``.
 
-        ``is_whole``: a namespace or the cluster was requested, not named objects; healthy objects
-        are then only counted.
+        ``is_whole``: a namespace or the cluster was requested, not named objects; healthy pods are
+        then only counted.
         """
         events: dict[str, list[Event]] = defaultdict(list)
         for event in sorted(self._objects["events"].values(), key=lambda item: item.line.at_s):

@@ -69,7 +69,7 @@ _LAST_WORD_S: Final = 2.0
 
 @dataclass(eq=False)
 class OverRpc:
-    """The method ``rpc``.
+    """Copies by the runtime's own calls: ``cp --method rpc``.
 
     Attributes:
         idle_s: how long the server may be silent during the transfer.

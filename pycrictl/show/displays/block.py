@@ -43,8 +43,8 @@ BUFFER_BYTES: Final = 256 * 1024
 class TerminalBlock:
     """The block's lines, as currently shown on the terminal.
 
-    Writes to the descriptor of ``stream`` through a buffer of its own. The next write completes a
-    frame that a signal, such as that of Ctrl-C, interrupted, so the cursor is never lost. If the
+    Writes to the descriptor of ``stream`` through a buffer of its own. If a signal interrupts
+    a frame, the next write first sends the rest of it, so the cursor's position stays known. If the
     terminal is closed (with its session), this is not an error; nothing more is drawn.
 
     Args:

@@ -97,4 +97,4 @@ def test_without_a_token_no_other_node_is_known(cluster: Cluster) -> None:
     cluster.add_pod("db", node="n2")
     (cluster.folder / "token").unlink()
     status = listed(cluster)["db.main"]["status"]
-    assert "cannot read the token for other agents" in status["error"]
+    assert "cannot read the token in --peer-token" in status["error"]
