@@ -69,8 +69,8 @@ def load(
 
     Args:
         default_path: the node's file, which is read if no other is named; it may be missing.
-        executable: the program's own path; ``crictl.yaml`` in the same directory is read if the
-            file that was named, or else the node's, does not exist.
+        executable: the program's own path; ``crictl.yaml`` in its directory is read if the file
+            that was named, or else ``default_path``, does not exist.
     """
     values, path, warnings = _read_first(flags, environ, default_path, executable)
     in_file = values.get

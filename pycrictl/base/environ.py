@@ -51,7 +51,7 @@ def terminal_size(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, int]
     """Return the columns and rows of the terminal at ``stream``.
 
     The terminal's own size comes first, since ``COLUMNS`` and ``LINES`` do not follow a window's
-    size. They are used if the terminal has no size (a serial line has 0 by 0); else 80 by 24.
+    size. Without it (a serial line has 0 by 0) the variables count, and without them 80 by 24.
     """
     try:
         columns, rows = os.get_terminal_size(stream.fileno())

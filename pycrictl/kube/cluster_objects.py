@@ -108,8 +108,8 @@ class Workload(NamedTuple):
         wanted, made, ready: numbers of pods; a CronJob wants none itself.
         conditions: the messages of its conditions, by ``TYPE=STATUS/REASON``.
         owner: KIND/NAME of its controller.
-        since_s: when it was created, or a CronJob last started a Job, in Unix seconds; Events from
-            before do not count.
+        since_s: when it was created, or a CronJob last started a Job, in Unix seconds; earlier
+            Events do not count.
         warnings: messages of its Events, the oldest first.
     """
 

@@ -56,7 +56,7 @@ _NOT_STARTED: Final = (
 
 
 class Sign(NamedTuple):
-    """A problem of a pod, or the end of one, as the journal or an Event reports it.
+    """A problem of a pod, or the end of a problem, as the journal or an Event reports it.
 
     Attributes:
         kind: ``sandbox`` (not created), ``sandbox-made``, ``mount``, ``unmounted`` (which volumes,

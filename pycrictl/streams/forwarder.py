@@ -1,10 +1,10 @@
 """Forwards local ports to ports of a pod.
 
-Each local connection has its own connection to the runtime: containerd stops reading at data for a
-stream that it has abandoned, and a client that does not read would block the others. Each
-uses SPDY, as WebSocket cannot close one direction alone, and has a stream for data and one for an
-error text, with the same ``requestid``. A local connection that cannot be forwarded does not affect
-the others.
+Each local connection has its own connection to the runtime. On a shared one, a client that does not
+read would block the others, and containerd stops reading at data for a stream that it has
+abandoned. The protocol is SPDY, as WebSocket cannot close one direction alone, with a stream for
+data and one for an error text, which have the same ``requestid``. A local connection that cannot
+be forwarded does not affect the others.
 """
 
 from __future__ import annotations

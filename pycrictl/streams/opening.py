@@ -67,9 +67,9 @@ class Opening:
         return bytes(self._http.trailing_data[0]) if self.is_complete else b""
 
     def receive(self, data: bytes) -> None:
-        """Read bytes from the peer, empty at the end. The response must not be complete yet.
+        """Read bytes from the peer, or empty ``data`` once it has closed the connection.
 
-        A StreamError is raised if the response ends early or is malformed.
+        Not for a complete response. Raise a StreamError if it ends early or is malformed.
         """
         try:
             self._http.receive_data(data)

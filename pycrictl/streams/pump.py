@@ -222,11 +222,11 @@ class Ends:
 
 
 class Pump:
-    """Moves data between a connection, which the caller still owns, and our ends.
+    """Moves data between a connection, which the caller still owns, and ``ends``.
 
     Up to two tasks run. The first receives, and the session ends with it. The other sends standard
-    input once the streams are open. It ends the first only after an error or the detach keys: the
-    command may go on writing long after its input has ended.
+    input once the streams are open. The second ends the first only after an error or the detach
+    keys: the command may go on writing long after its input has ended.
 
     ``opening_s`` is how long the server may take to open the streams.
     """

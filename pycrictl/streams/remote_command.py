@@ -78,8 +78,8 @@ def usable(wanted: Transport, streams: Streams, *, is_attach: bool = False) -> T
     """Return the wanted transport, or SPDY where WebSocket cannot do what is needed.
 
     WebSocket cannot end a standard input: a command that reads it to the end would never exit,
-    unless a terminal ends it by a character. Nor can it omit standard input: the server ends one
-    that was not requested, and a container that we only attach to may exit without its input.
+    unless it has a terminal, where a key ends it. Nor can WebSocket omit standard input: if
+    it was not requested, the server ends it, and a container that we attach to may then exit.
     """
     needs_spdy = (streams.stdin and not streams.tty) or (is_attach and not streams.stdin)
     return "spdy" if needs_spdy else wanted

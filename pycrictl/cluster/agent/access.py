@@ -61,7 +61,7 @@ class Trust:
     """The CA of the front proxy's certificate, as PEM, and its headers.
 
     ``allowed_names`` are common names of its certificate; empty for any. If a request has several
-    headers for the user or the UID, the first in these lists counts.
+    of ``user_headers``, the first in that list counts; likewise for ``uid_headers``.
     """
 
     proxy_ca: str = ""
@@ -120,7 +120,7 @@ def is_front_proxy(trust: Trust, connection: ssl.SSLObject) -> bool:
 
 
 def user_of(trust: Trust, headers: Mapping[str, str]) -> User | None:
-    """Return the user of a request that the front proxy sent; None if it names none.
+    """Return the user of a request that the front proxy sent; None if no header names one.
 
     Each group has its own header, all with the same name. All of them count, as an omitted group
     might be the one that is denied something.

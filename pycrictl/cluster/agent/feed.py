@@ -288,8 +288,8 @@ class Feeds:
 class WatchResponse:
     """One watch: a response of events, in the form that client-go's reflectors expect.
 
-    It begins with the changes since a resource version, or with all objects if the request has none
-    or one of another agent; bookmarks carry the version that the watch has reached (KEP-956).
+    It begins with the changes since a resource version, or with all objects if the request has no
+    version or another agent's; bookmarks carry the version that the watch has reached (KEP-956).
 
     Attributes:
         has_expired: whether the client was told to list again.

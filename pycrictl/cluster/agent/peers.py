@@ -51,7 +51,7 @@ class Peers:
         namespace: the namespace of the agents' Service.
         ca: PEM of the agents' CA.
         timeout_s: the time limit for connecting to an agent, and for a whole request.
-        missing_s: the shortest time between two lists of the agents.
+        missing_s: the shortest time between two look-ups of the agents' addresses.
     """
 
     def __init__(

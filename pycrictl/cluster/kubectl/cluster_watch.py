@@ -191,7 +191,7 @@ class _Lists:
 
 
 class PullObject(NamedTuple):
-    """The required parts of an ImagePull object.
+    """The parts of an ImagePull object that are used here.
 
     Attributes:
         pull: the pull without its status; its pod is the first of the pods that share it.

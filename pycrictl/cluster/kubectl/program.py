@@ -130,7 +130,7 @@ class KubectlProxy:
 
     The proxy gives anybody who can connect to its socket the user's rights. So the socket is
     created in a folder that only the user can enter, which is removed once the socket exists: this
-    program connects by a descriptor. The proxy forwards only to the paths that its user needs, and
+    program connects by a descriptor. The proxy forwards only to the paths that callers need, and
     always ends with this program. Use it in a ``with`` statement, in the main thread.
 
     Entering raises the same errors as ``target``.

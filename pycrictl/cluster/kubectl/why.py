@@ -2,7 +2,7 @@
 
 Objects are listed in pages and then watched, through ``kubectl proxy``. The contract is that of the
 API concepts ("Efficient detection of changes"): a list has a resource version, from which a watch
-continues; only after 410 (Gone) the list is repeated.
+continues; the list is repeated only after 410 (Gone).
 """
 
 from __future__ import annotations

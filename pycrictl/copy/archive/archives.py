@@ -312,11 +312,11 @@ def open_unnamed(folder: str) -> int:
 
 
 def forget_behind(fd: int, begin: int, end: int) -> None:
-    """Write the file's older cached pages to disk, and drop them from memory.
+    """Write the file's cached pages before ``end`` to disk, and drop them, in steps of 8 MiB.
 
-    Call it after each piece that was written or read. The next pieces then reuse that memory: fresh
-    memory costs more than the copying, above all in a virtual machine. Also, the memory counted
-    against a container's limit does not grow.
+    Call it after each piece (``begin`` to ``end``) that was written or read. The next pieces then
+    reuse that memory: fresh memory costs more than the copying, above all in a virtual machine.
+    Also, the memory counted against a container's limit does not grow.
     """
     edge = end - end % _WINDOW_BYTES
     if edge > begin:

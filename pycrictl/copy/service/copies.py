@@ -244,7 +244,7 @@ class Copies(Generic[C]):
     async def give_up(
         self, copy: C, event: Event, message: str, *, limit_s: float = STOP_S
     ) -> None:
-        """End the threads of a copy, and then the copy unless it is over by then; forget it.
+        """End the threads of a copy, then the copy if it is not over by then, and forget it.
 
         Nothing of it is left, unless it was already in place or a thread hangs.
         """

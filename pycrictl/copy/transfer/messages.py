@@ -3,8 +3,8 @@
 The connection is a WebSocket. Each message is binary, and its first byte is its type, like the
 channels of Kubernetes' streams.
 
-``ChannelProtocol`` is a single attempt that cannot be resumed; KEP-4582's calls announce its size
-and checksum:
+``ChannelProtocol`` is for copies that cannot be resumed; the calls of KEP-4582 announce the
+archive's size and checksum:
 
 ====  =====================================================================================
 0     client to server: content of the archive that goes into the container
@@ -24,9 +24,9 @@ and checksum:
 ====  =====================================================================================
 
 The server begins with an acknowledgement, and sends more of them while it has nothing else to
-send; a client that receives the archive answers each. In a copy to a container, the client resumes
-at the offset of the first. Pieces are sent in order, without gaps. On an invalid piece the receiver
-drops the connection: the piece does not count, and the copy resumes at the last acknowledgement.
+send; a client that receives the archive answers each with its own. In a copy to a container, the
+client resumes at the offset of the first. Pieces are sent in order, without gaps. After an
+invalid one the receiver drops the connection, and the copy resumes at the last acknowledgement.
 """
 
 from __future__ import annotations

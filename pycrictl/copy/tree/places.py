@@ -56,8 +56,8 @@ class Root:
 
     Attributes:
         container_id: the full ID of the container; empty for this machine.
-        uids, gids: the maps between user and group IDs there and on the node.
-        default_owner: user and group of files made there, as IDs inside; None: this program's.
+        uids, gids: the maps between user and group IDs in the container and on the node.
+        default_owner: user and group of new files, as IDs in the container; None: this program's.
     """
 
     container_id = ""

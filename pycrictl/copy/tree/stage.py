@@ -5,8 +5,8 @@ into: on the same file system, where a rename completes the copy. Its location i
 is removed if this program is killed (see ``commit``).
 At the end its contents are moved to their final name, or merged with an existing directory.
 
-If the stage is in a container, a process there may read and change it, if it is privileged enough.
-The process gains nothing by that: no link is followed, owners and modes are set through descriptors
+If the stage is in a container, a process there with enough privileges may read and change it. The
+process gains nothing by that: no link is followed, owners and modes are set through descriptors
 of files made here, and a directory is identified by its inode when it is opened again.
 """
 

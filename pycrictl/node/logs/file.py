@@ -187,7 +187,7 @@ def open_rotated(path: str, since_ns: int, warn: Callable[[str], None]) -> LogFi
     """Open a rotated file; None if that fails, or it was last written before ``since_ns``.
 
     A compressed file is unpacked to a temporary file, up to any damage. While a file is being
-    compressed, the original still exists.
+    compressed, its original still exists and is read.
     """
     for name in (path, f"{path}.gz"):
         try:

@@ -137,7 +137,7 @@ class LogDecoder:
         only: the one output to return; None for both.
         has_timestamps: start each line of the container with its time.
         since_ns: omit lines before this time, in nanoseconds since 1970.
-        grouping: the order of stdout and stderr.
+        grouping: how stdout and stderr are ordered in the result; see ``Grouping``.
         is_strict: as crictl: omit lines in neither format, and lines in another format than the
             first; join a partial line with the next line of either stream, which then has no time
             of its own.

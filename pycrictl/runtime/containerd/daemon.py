@@ -169,8 +169,8 @@ def settings_of(client: ContainerdClient) -> CriSettings:
 class CurrentDaemon:
     """The containerd behind a socket, as it runs now.
 
-    It is the listener on the socket, unless the listener is another program, such as a proxy. A
-    listener in another PID namespace is taken to be as old as its socket.
+    It is the listener on the socket; if that is another program, such as a proxy, nothing is known.
+    A listener in another PID namespace is taken to be as old as its socket.
 
     Attributes:
         pid: its PID; 0 if it cannot be seen.

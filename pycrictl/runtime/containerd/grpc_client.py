@@ -192,7 +192,7 @@ class ContainerdClient:
         """Create the lease of a load of this process, and return its ID.
 
         What the lease holds is kept until the lease is deleted. The ID names the process, so that
-        leases of killed ones can be recognized; containerd itself removes them after a day.
+        leases of killed processes can be recognized; containerd removes them after a day.
         """
         name = f"{_LOAD_PREFIX}{os.getpid()}-{start_ticks(os.getpid())}"
         expiry = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")

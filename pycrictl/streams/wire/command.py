@@ -76,7 +76,7 @@ standard input that the peer no longer accepts."""
 class RemoteCommand:
     """The client's side of a command. See ``remote_command``.
 
-    Feed the connection, then take ``events_received`` from here.
+    Feed ``connection``, then take ``events_received`` from this object.
 
     Attributes:
         connection: the connection's channels.

@@ -252,7 +252,7 @@ def table(
     """Return a Table.
 
     Args:
-        include: what each row has beside its cells: ``None``, ``Metadata`` or ``Object``.
+        include: what each row has besides its cells: ``None``, ``Metadata`` or ``Object``.
         has_header: whether to define the columns, which a watch does once.
     """
     when = now or datetime.now(UTC)

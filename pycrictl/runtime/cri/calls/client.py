@@ -54,8 +54,8 @@ def method(name: str) -> Method:
 def deadline_s(name: str, request: Any, timeout_s: float) -> float | None:
     """Return the time limit of a call for a global timeout of ``timeout_s``; None for no limit.
 
-    ``RunPodSandbox`` gets twice the timeout; ``StopContainer`` and ``ExecSync`` add the one in
-    their request. A pull, the stream of events, and an ``ExecSync`` without one have no limit.
+    ``RunPodSandbox`` gets twice that; ``StopContainer`` and ``ExecSync`` add their own timeout.
+    A pull, the stream of events, and ``ExecSync`` without a timeout in its request have no limit.
     """
     match name:
         case "PullImage" | "GetContainerEvents":

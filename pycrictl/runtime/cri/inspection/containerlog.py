@@ -120,7 +120,7 @@ def logs_of(
 ) -> list[tuple[str, ContainerLog]]:
     """Return the log of each container's newest attempt or, with ``previous``, of the one before.
 
-    They are named as kubectl names them; ``warn`` is called with the error of each missing log.
+    Each has kubectl's name (``pod/POD/CONTAINER``); ``warn`` gets the error of each missing log.
     """
     logs = []
     for container in Lookup(client).containers_of(pod):

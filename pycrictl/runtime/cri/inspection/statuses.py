@@ -46,7 +46,7 @@ def read(
     """Yield the runtime's answer about each container, pod or image, in order.
 
     Args:
-        is_listed: the names are from the runtime's own list; those that are gone are skipped.
+        is_listed: the names are from the runtime's own list; objects that are gone are skipped.
         failed: called with each error; without it, the first one is raised. A runtime that does
             not answer is not asked again.
     """

@@ -117,8 +117,8 @@ def remove_logs(log_path: str) -> tuple[str, ...]:
     """Delete a container's log file and its rotated ones (``LOG_PATH.*``); return warnings.
 
     The path comes from the runtime. Only files and symbolic links in one existing directory are
-    deleted, never the target of a link; a path that is relative, contains ``..`` or whose directory
-    is a link is left alone. A missing file is no error: the runtime may run elsewhere.
+    deleted, never the target of a link. Nothing is deleted if the path is relative or contains
+    ``..``, or if its directory is a link. A missing file is no error: it may be on another host.
     """
     path = PurePosixPath(log_path)
     if not log_path:

@@ -314,7 +314,7 @@ def _one_of(record: bytes | None, long: bytes | None, short: bytes) -> bytes:
 
 
 def other_format(start: bytes) -> str:
-    """Return the format of input that is not a tar archive; or empty if it is one or unknown.
+    """Return the format of input that is not a tar archive; empty if it is one, or if unknown.
 
     Args:
         start: the input's first ``BLOCK_BYTES``, or all of it if it is shorter.
