@@ -1,8 +1,8 @@
 """All errors of the program, as exceptions with the texts that the user sees.
 
-Each class has the ``exit_code`` of a program that ends with it. The class's name is the reason in
-the status of a failed copy. Other errors become these where they arise: gRPC statuses in
-``errmap``, protocol violations in ``streams.wire``, ``OSError`` at the file system. They are
+``exit_code`` is the program's exit status if the error ends it. The class's name is the reason in
+the status of a failed copy. Errors of other kinds become these where they arise: gRPC statuses in
+``errmap``, protocol violations in ``streams.wire``, ``OSError`` at the file system. All are
 printed as ``pycrictl: <message>`` and the hint.
 """
 

@@ -1,8 +1,8 @@
 """Limits on what one peer or file can make this program do. Pure.
 
 Protocols leave such limits to each receiver. All readers enforce these, and gRPC gets them as
-channel arguments. Within them the work is linear in what the peer sends; beyond them its call is
-reset or its connection closed, with an error code that says why.
+channel arguments. Within them the work is linear in what the peer sends; beyond them the peer's
+call is reset or its connection closed, with an error code that says why.
 
 Frames without content, such as pings, are limited by rate and not in total, because a connection
 may live for months: an ``Allowance`` refills with time, and with frames that carry content.

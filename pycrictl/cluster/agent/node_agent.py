@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """Limits are 0 for no limit, texts are empty for none.
+    """The settings of an agent; 0 is no limit, and an empty text means that there is none.
 
     ``debugs`` is the kubelet's ``enableDebuggingHandlers``: without it there are no copies. A copy
     without any activity of its client for ``copy_lifetime_s`` is removed.

@@ -147,8 +147,8 @@ def pulls_by_need(
 def pull_for(need: Need, pulls: Sequence[PullState]) -> PullState | None:
     """Return the pull of an image that a pod needs.
 
-    A pull that may also be for another image is left out. A pull that ended before the pod was
-    created only shows that the image is present. Times of pods are in whole seconds.
+    A pull that may also be for another image is left out. A pull that ended before the second in
+    which the pod was created only shows that the image is present.
     """
     pull = None
     for other in reversed(pulls):

@@ -49,7 +49,7 @@ _OnNote = Callable[[str], None]
 def watch(kubectl: Kubectl, asked: Asked, sink: Sink, pace: Pace) -> bool:
     """Watch pulls until all have ended, or without end if ``pace.follow``.
 
-    Returns whether there was any.
+    Returns whether there was any pull.
     """
     try:
         selection = find(kubectl, asked)

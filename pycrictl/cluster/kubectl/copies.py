@@ -1,7 +1,7 @@
 """``kubectl container-cp``: copies by the agents' API, in sessions that are resumed.
 
-1. This module measures the archive (into a container), and creates a session under a name of its
-   own, so that even an interrupted creation can be cancelled.
+1. This module measures the archive (into a container), and creates a session with a name that it
+   chooses, so that even an interrupted creation can be cancelled.
 2. The API server authorizes ``pods/containercopies`` and forwards to any agent.
    ``agent.copies.routes`` checks ``create pods/exec`` as well and forwards to the agent of the
    pod's node, which finds the container and checks quotas and disk space. Out of a
@@ -189,8 +189,8 @@ class RetryPolicy:
     """Retries after failures, with growing pauses, until there is progress.
 
     Attributes:
-        note: is called with the first failure since there was progress.
-        retries: limit of retries without progress; None: for as long as the session exists.
+        note: called with the first failure since there was progress.
+        retries: limit of retries without progress; None: only their time is limited.
     """
 
     note: Callable[[str], None]

@@ -3,8 +3,8 @@
 A copy has a thread of its own from the request that begins it: file operations block. An archive
 for a container (``Upload``) is staged beside its destination as it arrives. One out of a container
 (``Download``) is spooled, as its size and checksum may have to be known before its first byte is
-sent; only a large file that has not been written to for a while stays where it is and is read a
-second time. Both survive the loss of a connection if the protocol is resumable.
+sent. If the protocol is not resumable, a large file that has not been written to for a while stays
+where it is and is read twice. A resumable copy survives the loss of a connection.
 """
 
 from __future__ import annotations

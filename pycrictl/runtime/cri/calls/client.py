@@ -167,7 +167,7 @@ class CriClient:
     """Calls to one runtime.
 
     Every failure is a ``PycrictlError`` whose message names what was being done (``action``, by
-    default the call's name). It must be closed, or used as a context manager; closing cancels
+    default the call's name). A client must be closed, or used as a context manager; closing cancels
     running calls. ConnectError is raised if too few file descriptors are left.
 
     Attributes:

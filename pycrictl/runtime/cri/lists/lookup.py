@@ -6,9 +6,9 @@ requested as one message.
 
 A word is an ID, its prefix, or a name. Some runtimes find a container by a prefix of its ID, none
 by its name. Words are resolved to IDs only here, in this order: the exact ID, a unique prefix of an
-ID, names. A container is NAME, POD/NAME, NAMESPACE/POD/NAME, or its pod if that has no other
-container; a pod is NAME or NAMESPACE/NAME. A whole ID is not checked here: the call that uses it
-fails if it does not exist.
+ID, names. Write a container as NAME, POD/NAME, NAMESPACE/POD/NAME, or as its pod if that has no
+other container; write a pod as NAME or NAMESPACE/NAME. A whole ID is not checked here: the call
+that uses it fails if it does not exist.
 """
 
 from __future__ import annotations

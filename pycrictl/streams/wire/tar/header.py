@@ -7,9 +7,9 @@ encoding.
 Input that two readers could interpret differently is refused: many attacks used archives that one
 program had checked and another unpacked.
 
-An archive consists of ``encode_entry``, the content and ``padding_after`` for each entry, and
-``END_OF_ARCHIVE``. Its format is pax: times in nanoseconds, names of any length and any bytes, and
-files of any size.
+An archive has three parts for each entry (``encode_entry``, the content, ``padding_after``), and
+ends with ``END_OF_ARCHIVE``. Its format is pax: times in nanoseconds, names of any length
+and any bytes, and files of any size.
 
 Holes in a file are written as zeros, which every reader understands; unpacking turns long runs of
 zeros into holes again. Pax has no holes, and GNU tar's extension for them hides an archive's real
