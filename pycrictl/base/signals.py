@@ -73,7 +73,7 @@ def _noting(number: int, noted: list[tuple[_Handler, int]]) -> Iterator[None]:
 def left_to_main_thread() -> Iterator[None]:
     """Block these signals in threads that are started in the block.
 
-    A signal delivered to a library's thread does not interrupt a wait of the main thread.
+    Otherwise a library's thread may get a signal, and a wait of the main thread goes on.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:

@@ -137,8 +137,8 @@ def stream_all(
 ) -> list[Outcome]:
     """Run commands concurrently until all have ended, even if some of them fail.
 
-    With a terminal or standard input there must be only one command. ``spares`` returns whether a
-    signal is ignored once the runtime has returned a URL.
+    With a terminal or standard input there must be only one command. Once the runtime has returned
+    a URL, signals for which ``spares`` returns true are ignored.
     """
     is_up = False
     transport = usable(wanted, streams, is_attach=is_attach)

@@ -99,8 +99,8 @@ def parse_trust(document: Document) -> Trust | None:
 def is_front_proxy(trust: Trust, connection: ssl.SSLObject) -> bool:
     """Return whether the other end of a TLS connection is the front proxy, by its certificate.
 
-    TLS verified it when the connection began; since then, it may have expired, and the trusted CA
-    may have changed.
+    TLS verified the certificate when the connection began; since then, it may have expired, and the
+    trusted CA may have changed.
     """
     certificate: dict[str, Any] | None = connection.getpeercert()
     context = connection.context
