@@ -43,7 +43,7 @@ class ProxyClient(NamedTuple):
 
 
 def find_proxy(admin_socket: str, *, is_strict: bool = False) -> ProxyClient | None:
-    """Return the proxy at an admin socket; None if there is none, or one too old to answer.
+    """Return the proxy at an admin socket; None if there is no socket, or its proxy is too old.
 
     If the proxy does not answer, raise PycrictlError if ``is_strict``, else return None.
     """

@@ -58,7 +58,7 @@ class BoardRow:
 
     ``pod`` is NAMESPACE/NAME, or empty if unknown; ``container`` is empty for the pod itself, and
     ``id`` until the container exists. ``severity_key`` sorts rows with problems, smallest first.
-    ``pull`` is what the row waits for; in a row of another host, ``node``, it is None.
+    ``pull`` is what the row waits for. Rows from another host (``node``) have none.
     """
 
     pod: str

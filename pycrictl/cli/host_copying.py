@@ -29,7 +29,7 @@ Start = Callable[[Sequence[str], Sequence[str], int | None], "Process"]
 
 
 class OverHosts:
-    """A method of ``copy`` for a container on another host, or one on each of several.
+    """A method of ``copy`` for a container on another host, or on each of several hosts.
 
     Args:
         starts: the functions that start a command line, by host.

@@ -56,7 +56,7 @@ class Travel(NamedTuple):
         options: options that name a small file.
         input: spellings of an option whose file becomes standard input, and ``-`` its value.
         output: spellings of an option whose file gets standard output, and ``-`` its value.
-        reads: options that make it read standard input; ``-`` means a source ``-``, ``*`` always.
+        reads: options that make it read standard input; ``-``: if a source is ``-``; ``*``: always.
         wants: why it needs a single host, if it does.
         variables: names of environment variables that are sent like files.
     """

@@ -77,7 +77,7 @@ def first_signal_ignored(persona: Persona, *, tty: bool) -> Iterator[Callable[[i
     """Ignore the first signal of a stream and end silently at the next, as crictl does.
 
     With a terminal, crictl ends at the first signal, with status 1. Yields a predicate: whether a
-    signal to an open stream is ignored; None if none ever is.
+    signal to an open stream is ignored; None if no signal ever is.
     """
     spared: list[int] = []
 

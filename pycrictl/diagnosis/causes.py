@@ -1,7 +1,7 @@
 """The causes of what is wrong with pods, nodes, workloads and claims, in one table. Pure.
 
-The order of the rows is their rank: a cause stands above its effects. Of each item of a
-topic, such as a container, only the first row that holds counts, so a row need not exclude those
+The order of the rows is their rank: a cause stands above its effects. For each item of a
+topic, such as a container, only the first row that holds counts, so a row need not exclude the rows
 above it. To add a cause, put a row where it belongs.
 """
 

@@ -1,7 +1,7 @@
 """The checks of causes: each tells from the facts whether a cause holds. Pure.
 
-A check takes the facts of a pod and the item in question (a container, an image, the pod), or
-another subject and None. It returns a detail for the cause's sentence, or whether the cause holds.
+A check takes facts of a pod and an item (a container, an image, the pod), or facts of another
+subject and None. It returns a detail for the cause's sentence, or whether the cause holds.
 """
 
 from __future__ import annotations
@@ -177,9 +177,9 @@ def mount_fails(facts: PodFacts, _: object) -> object:
 
 
 def is_pulled(_: PodFacts, image: Image) -> bool:
-    """Return whether an image is on its way.
+    """Return whether an image is being pulled, or waits in line for that.
 
-    Until bytes arrive, the last error counts: an attempt may end at once, like those before.
+    After a failure, a running pull counts only once bytes arrive: it may fail at once, too.
     """
     pull = image.pull
     return pull is not None and bool(pull.has_bytes or pull.place or not image.failure)
@@ -198,10 +198,10 @@ def is_refused(image: Image) -> bool:
 
 
 def is_unsettled(facts: PodFacts, container: Container) -> bool:
-    """Return whether a container that runs may soon crash again.
+    """Return whether a container that has run only for a short time may soon crash again.
 
-    It has restarted more than once after short runs, or has not become ready since. After a single
-    restart, as after one of the node, a container that is ready is healthy.
+    Either it is not ready, or it has restarted more than once and its previous run was short, too.
+    So a ready container is healthy after a single restart, such as that after a reboot.
     """
     is_young = container.state == "running" and facts.now_s - container.started_s <= RESTART_S
     is_last_exit_known = container.restarts and container.finished_s
@@ -252,7 +252,7 @@ def probe_kills(facts: PodFacts, container: Container) -> object:
 
 
 def probe_fails(probe: str) -> Check:
-    """Return the last failure of a probe during this run, unless the kubelet's view rules it out.
+    """Return a check: a probe's last failure in this run, unless the kubelet's view rules it out.
 
     If the kubelet says that the container has not started or is not ready, the failure may be old,
     as Events become rare. If it says the opposite, a failure is over, however recent.

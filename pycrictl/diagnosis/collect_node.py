@@ -102,7 +102,7 @@ def disks_at(places: Iterable[tuple[str, str]]) -> tuple[Disk, ...]:
 
 
 class NodeCollector(Collector):
-    """Collects facts within seconds.
+    """Collects the facts about a node within seconds.
 
     ``registries`` are hosts or image references; by default, those of the node's images.
     """

@@ -110,7 +110,7 @@ class Words(NamedTuple):
 def words_of(
     cause: PullCause, image: str, *, is_own: bool = False, is_on_node: bool = True
 ) -> Words:
-    """Word the cause of an error of an image; ``is_own`` is for a user's own failed pull.
+    """Put the cause of an image's error into words; ``is_own``: of a user's own failed pull.
 
     HOST and REPOSITORY are those that the reference stands for: ``docker.io`` where it names none.
     """

@@ -33,7 +33,7 @@ NEEDED: Final = ("RuntimeReady", "NetworkReady")
 class NodeFacts:
     """All known facts about a node; None and empty mean unknown.
 
-    ``silent`` are calls without a response in time, ``conditions`` the runtime's that do not hold.
+    ``silent`` are calls without a response in time, ``conditions`` those of the runtime that fail.
     ``kubelet_limit`` is 0 for no limit. ``routes`` are in the order in which the runtime asks the
     servers of a registry, unless ``registry_doubt`` says why that order is not known.
     ``ignored_config_path`` lists several folders, which containerd takes for one path.

@@ -43,11 +43,11 @@ class Route(NamedTuple):
     """The steps to a server, up to the first failure.
 
     Attributes:
-        registry: HOST of the images that it serves.
+        registry: HOST in the names of the images that the server has.
         url: the server's URL.
         is_mirror: it serves another registry's images.
         steps: the steps that were taken or left out.
-        skew_s: how far this clock is ahead of the server's; None if unknown.
+        skew_s: how far this node's clock is ahead of the server's; None if unknown.
         proxy: the URL of the HTTP proxy in between, without a password; empty if none.
         credentials: where a pull's credentials come from, in words; empty if it has none.
         origin: the node's file that names the server; empty for the registry itself.

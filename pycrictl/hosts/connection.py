@@ -119,7 +119,7 @@ class Program:
     """A program that can be sent.
 
     Attributes:
-        source: the single-file program, the folder of the program, or the archive of that.
+        source: the single-file program, the folder of the program, or an archive of that folder.
         machine: the machine type that it runs on, as ``uname -m`` prints it.
     """
 

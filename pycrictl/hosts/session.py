@@ -85,7 +85,7 @@ def unpack(content: bytes) -> Fields:
 
 
 def known_way(socket: str) -> Fields | None:
-    """Return how commands run on a host, by a file beside its control socket; None if unconnected.
+    """Return how a host runs commands, by the file beside its control socket; None if unconnected.
 
     ``ssh`` is the command ssh with its options, ``host`` its arguments for the host, ``program``
     pycrictl there, run by sudo if ``sudo`` is set. ``scratch`` are folders to remove afterwards.
@@ -102,7 +102,7 @@ def known_way(socket: str) -> Fields | None:
 def start_message(host: str, argv: Sequence[str], environ: Mapping[str, str]) -> Fields:
     """Return the start message, which tells the host's end what to run.
 
-    Callers may add ``files``, the folder there with sent files; ``terminals``, which of the
+    Callers may add ``files``, the folder for sent files on the host; ``terminals``, which of the
     client's outputs (1 and 2) are terminals; ``records``, the secret word in front of the records
     that the command then writes, unless ``plain`` is set.
     """
@@ -183,7 +183,7 @@ def started(
 class Process:
     """A running ssh, and the outputs of its command.
 
-    Unless ``way`` is empty, ssh gets its own terminal, and so SIGHUP even if pycrictl is killed.
+    With a ``way``, ssh gets a terminal of its own, so it gets SIGHUP even if pycrictl is killed.
 
     Args:
         stdin: the descriptor of its standard input; None for none.
@@ -192,7 +192,7 @@ class Process:
             then the other end of that terminal.
 
     Attributes:
-        before: the last bytes that each output, by descriptor, sent before the mark.
+        before: the last bytes of each output before the mark, by descriptor.
     """
 
     def __init__(

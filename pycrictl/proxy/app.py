@@ -49,7 +49,7 @@ _POLL_S: Final = 0.05
 
 
 class App:
-    """A proxy while it runs; ``environ`` has systemd's variables and ``handover.ENVIRON``.
+    """A proxy while it runs; ``environ`` has the variables of systemd and of a hand-over.
 
     Its parts are made in the order of their dependencies: the connection to the runtime, the calls
     that the proxy answers itself, the servers for clients, the consumers of events. Clients'

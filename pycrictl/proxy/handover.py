@@ -105,8 +105,8 @@ class MessageLines:
 class HandOver:
     """Takes over from an old process, if there is one, and later hands over to a new one.
 
-    A consumer of events: a new process needs the ends of pulls that run here. Once that
-    serves, ``stop`` is set; until then ``successor_pid`` is 0. ``sockets`` serve the CRI and admin.
+    As a consumer of events, it tells a new process which pulls end here. Once that process serves,
+    ``stop`` is set; until then ``successor_pid`` is 0. ``sockets`` are for CRI and admin clients.
     """
 
     settings: ProxySettings

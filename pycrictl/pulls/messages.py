@@ -5,7 +5,7 @@
   adds keys of its own, which clients that implement only the KEP ignore. Over a WebSocket every
   message has its own frame, over plain HTTP its own line. A message that names neither an image
   nor a layer, and has no bytes, says that nothing is being pulled.
-* The *status* of an ImagePull has the sums and, for people, the fields that its schema explains.
+* The *status* of an ImagePull has the sums, and fields for people, which its schema explains.
 * The *line* is the status of a proxy's pull limiter (``proxy.operators``).
 
 A server that sends only the KEP's keys is interpreted here, and nowhere else:
@@ -14,7 +14,7 @@ A server that sends only the KEP's keys is interpreted here, and nowhere else:
   Without one, a known total that is reached means ``done``, any bytes ``downloading``, and no bytes
   ``waiting``. Only the latest report counts: one without an error revives a failed layer. A layer
   whose bytes have all arrived never goes back to ``downloading``.
-* A total of 0 or less is unknown, progress below 0 is 0. A total below the progress grows with it.
+* A total of 0 or less is unknown; progress below 0 is 0; a total below the progress is raised.
   A completed layer's progress is its total. An error without numbers keeps the earlier numbers.
 * Once layers are known, a report on the whole image counts only as the end of all its layers.
 * pycrictl's keys with values of another type are ignored: another runtime may use them otherwise.
@@ -67,7 +67,7 @@ _AGAIN_S: Final = 5.0
 
 
 class MessageReader:
-    """Turns messages into states of pulls, and skips bad ones.
+    """Turns messages into states of pulls, and skips invalid messages.
 
     Use ``receive_message`` for messages with boundaries of their own (WebSocket), or
     ``receive_data`` and ``receive_eof`` for a stream of lines. No input makes it raise. It buffers
@@ -78,7 +78,7 @@ class MessageReader:
             such as one layer; the caller stores each result here before it takes the next one.
 
     Attributes:
-        first_bad: describes the first message skipped in one printable line.
+        first_bad: a description of the first skipped message, in one printable line.
     """
 
     def __init__(

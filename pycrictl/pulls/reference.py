@@ -151,7 +151,7 @@ class Match(Enum):
 
 
 def match(wanted: str, pull: PullState, *, failed_s: float = 0.0) -> Match:
-    """Return whether a pull is that of the image ``wanted``, a reference.
+    """Return whether a pull is for the image with the reference ``wanted``.
 
     Args:
         failed_s: when the kubelet reported that its pull of the image had failed (Unix time); 0 if

@@ -38,7 +38,7 @@ _COMMAND: Final = r"'pycrictl [^']*'"
 class TextRow(NamedTuple):
     """A label and a text beside it.
 
-    ``tone`` colours the label, or else the first word. An indent of 0 means no label.
+    ``tone`` colours the label or, without one, the text's first word. An indent of 0: no label.
     """
 
     label: str

@@ -31,7 +31,7 @@ class Format:
     """An output format.
 
     ``output`` is the value of ``--output``, empty for JSON; only ``go-template`` uses ``template``.
-    ``aliases`` maps other names to a document's keys in JSONPath.
+    ``aliases`` maps further names, for use in JSONPath, to keys of the document.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Data as YAML, byte for byte as go-yaml 2 writes it, and with it crictl. Pure.
+"""Data as YAML, byte for byte as go-yaml 2, the library of crictl, writes it. Pure.
 
 Mappings and sequences are in block style, with dashes in their parent's column. Strings are plain
 if they are read back as strings, in literal style if they have several lines, and quoted otherwise.

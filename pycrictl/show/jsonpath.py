@@ -7,8 +7,8 @@ A *path* is ``.metadata.name``, ``$.items[?(@.state=="X")].id`` or ``{.id}``. It
 - ``*`` and ``[*]``: all values of a list or an object;
 - ``[0]``, ``[-1]``, ``[1:]``, ``[:2]``: elements of a list;
 - ``['name']``: this key;
-- ``[?(@.a)]``, ``[?(@.a == 'x')]``: elements in which the path has a value, or one that compares
-  as given with text, a number, ``true`` or ``false``.
+- ``[?(@.a)]``, ``[?(@.a == 'x')]``: elements in which the path has a value, or a value for which
+  the comparison (with text, a number, ``true`` or ``false``) holds.
 
 A *template* is text with paths in braces, and ``{range PATH}…{end}`` around parts that are
 repeated for each match. Missing data yields nothing, and values of different types are unequal.

@@ -1,7 +1,7 @@
-"""The output of several hosts as one: a table with NODE, documents by host, a list, or a display.
+"""Several hosts' output as one: a table with a NODE column, documents by host, a list or a display.
 
 Hosts send records (``show.records``) of what they would write, and plain lines, which are shown
-behind ``HOST |`` as they come. Text from hosts is escaped here, even if they have done so.
+behind ``HOST |`` as they come. Text from hosts is escaped here, even if the hosts have escaped it.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def in_order(events: Events, *, strips: bool, follows: bool, patience_s: float =
     Args:
         strips: whether the times are removed.
         follows: whether the logs are followed: a line then waits ``patience_s`` for earlier ones
-            of other hosts. Otherwise lines wait until all hosts have ended, or there are too many.
+            of other hosts. Otherwise lines wait until all hosts have ended, or too many lines wait.
     """
     waiting: list[tuple[float, str, bytes]] = []
     last_ns: dict[str, float] = {}  # a line without a time stays behind the one before it

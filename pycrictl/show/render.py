@@ -40,9 +40,9 @@ CONTROL: Final = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
 class Table(NamedTuple):
     """Rows under headings; every row has one cell per heading, not escaped yet.
 
-    ``min_width`` is the minimum width of a column with its gap. Only for terminals: headings of
-    columns that are not cut (``whole``) or are omitted if they are empty (``optional``). ``order``
-    has the keys by which the rows are sorted, if by any, to merge them with those of other hosts.
+    ``min_width`` is the minimum width of a column with its gap. On terminals,
+    columns in ``whole`` are not cut, and empty columns in ``optional`` are omitted. ``order`` has
+    the sort key of each row if rows are sorted, to merge them with the rows of other hosts.
     """
 
     header: tuple[str, ...]
@@ -165,9 +165,9 @@ def write_blocks(blocks: Iterable[Block], out: TextIO) -> None:
 
 
 def write_groups(heading: str, groups: Mapping[str, Sequence[Block]], out: TextIO) -> None:
-    """Write the lines of blocks, numbered in each group, below its name.
+    """Write the name of each group and, below, the lines of its blocks, numbered by block.
 
-    As a record, blocks are rows with the name of their group, under ``heading``.
+    As a record, each block is a row; its first column, ``heading``, has the name of its group.
     """
     rows = [
         (name.strip(), *(str(value) for _, value in b)) for name in groups for b in groups[name]

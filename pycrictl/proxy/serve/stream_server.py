@@ -63,7 +63,7 @@ ServeCopy: TypeAlias = Callable[[socket.socket, bytes], Coroutine[Any, Any, None
 
 
 class StreamServer(HttpServer):
-    """Serves the URLs of ``tokens``, whose payloads are targets of ``follow``, or ``ServeCopy``.
+    """Serves the URLs of ``tokens``; a payload is a ``ServeCopy``, or an argument for ``follow``.
 
     ``follow`` yields the records of a progress stream in batches. ``stuck_s`` limits a write.
     """

@@ -1,9 +1,9 @@
 """Image archives: read from a tar file or a folder, and written from the images on a node.
 
-An archive is an OCI image layout or, without an index, what ``docker save`` writes. By default, a
-saved one is both, for docker, podman, skopeo, ctr and kind; for older versions of Docker, it has
-only Docker's list of images. Documents come first, so that a reader of a stream knows early what
-will follow. The same images always give the same bytes.
+An archive that is read is an OCI image layout or, without an index, the format of ``docker save``.
+One that is written is both by default, for docker, podman, skopeo, ctr and kind; for older versions
+of Docker, it has only Docker's list of images. Documents come first, so that a reader of a stream
+knows early what will follow. The same images always give the same bytes.
 
 Files of an archive are never unpacked under their names. Still, names and links that could lead out
 of an archive are refused: no tool that writes image archives makes them.
@@ -128,7 +128,7 @@ def _of_folder(folder: Path) -> Iterator[Member]:
 
 
 def images_in(lists: Mapping[str, bytes]) -> list[tuple[Sequence[str], dict[str, Any]]]:
-    """Return the names of each image in an archive's ``LISTS``, and its entry there.
+    """Return the names and the entry of each image in an archive's files ``LISTS``.
 
     An entry is a descriptor or, if there is no index, an item of Docker's list.
     """
@@ -173,7 +173,7 @@ def find_target(client: ContainerdClient, image: Image) -> store.Descriptor:
 def saved(
     client: ContainerdClient, images: Iterable[Image], *, platform: str, is_docker: bool
 ) -> Iterator[bytes | memoryview]:
-    """Return an archive of images piece by piece, after a check that the node has all of it.
+    """Return an archive of images piece by piece, once it is certain that the node has all parts.
 
     ``platform`` selects images of an index: ``OS/ARCHITECTURE[/VARIANT]``, ``ALL_PLATFORMS``, or
     empty for the node's own. ``ArchiveError`` says what is not on the node.

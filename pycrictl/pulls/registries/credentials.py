@@ -98,7 +98,7 @@ class Keyring:
     def find(self, reference: Reference) -> Credentials | None:
         """Return the credentials for an image; each repository is looked up once.
 
-        ``ConfigError`` says what is wrong with a file that the user named or a credential helper.
+        ``ConfigError`` says what is wrong with a credential helper, or a file that the user named.
         """
         if reference.name not in self._known:
             self._known[reference.name] = next(filter(None, self._all(reference)), None)
@@ -117,10 +117,10 @@ class Keyring:
 
 
 def credentials_in(path: str, name: str, reference: Reference) -> Credentials | None:
-    """Return the credentials for an image in a file, or of a helper that the file names.
+    """Return an image's credentials from a file, or from a helper that the file names.
 
-    ``path`` is the file's path for this process, ``name`` that in messages. ``ConfigError`` says
-    what is wrong with the file or the helper (docker/docker-credential-helpers).
+    ``path`` is where this process finds the file, ``name`` its name in messages. ``ConfigError``
+    says what is wrong with the file or the helper (docker/docker-credential-helpers).
     """
     try:
         document = mapping(parse(noderoot.read_named(path)))

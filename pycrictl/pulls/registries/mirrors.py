@@ -57,9 +57,9 @@ class Endpoint:
         is_mirror: it serves another registry's images.
         verifies: whether its certificate is verified.
         authorities: files of certificates (PEM) to trust beside the system's.
-        identities: files of client certificates, each with that of its key, maybe the same file.
+        identities: pairs of a client certificate's file and its key's, which may be the same.
         namespace: the registry to send as the query parameter ``ns`` (containerd); or empty.
-        origin: the node's file that names it; empty for the registry itself.
+        origin: the file on the node that names the server; empty for the registry itself.
     """
 
     host: str
@@ -113,7 +113,7 @@ class RegistryAccess:
     """How a runtime reaches registries; this class itself is for unknown runtimes.
 
     Attributes:
-        bundle: the file of CAs (PEM) that the runtime trusts; empty for this program's own.
+        bundle: the file of CAs (PEM) that the runtime trusts; empty for those of pycrictl itself.
         doubt: why the runtime may reach registries in another way; empty if all is known.
         trap: a ``config_path`` without effect, as it names several folders; empty if none.
     """

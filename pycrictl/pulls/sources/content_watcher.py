@@ -151,9 +151,9 @@ class ContentWatcher:
 
     ``snapshotter`` is assumed until a pull shows which one it unpacks to;
     ``max_concurrent_downloads`` is 0 for no limit. ``find_digest`` asks a registry for the digest
-    of a reference: None if it is unknown, empty if there is no such image. After each measurement
-    of a running extraction, for which containerd walks all its files, there is a pause
-    ``usage_pause_factor`` times as long as it took. Only ``expect`` and ``forget`` are thread-safe.
+    of a reference: None if it is unknown, empty if there is no such image. To measure a running
+    extraction, containerd walks all its files; afterwards it is left alone for
+    ``usage_pause_factor`` times as long. Only ``expect`` and ``forget`` are thread-safe.
     """
 
     client: ContainerdClient

@@ -30,7 +30,7 @@ class PollResult(NamedTuple):
     A running pull's ``image`` is empty until it is known, and then never changes. An ended pull
     without an ``error`` has succeeded; one without an image ended before its image was known: it
     has failed or was not necessary. ``failed`` are failed pulls that no poll saw running, ``gone``
-    the images of outdated ones; ``is_settling``: the cause of a failure is being sought.
+    the images whose failures are outdated; ``is_settling``: the cause of a failure is being sought.
     """
 
     active: tuple[PullState, ...]

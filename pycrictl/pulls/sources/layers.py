@@ -92,7 +92,7 @@ class Layer:
     _settled: LayerState | None = None
 
     def state(self, *, is_failed: bool = False, quiet_s: float | None = None) -> LayerState:
-        """Return the layer for readers.
+        """Return the state of the layer, as displays and streams show it.
 
         Args:
             is_failed: its pull has failed.

@@ -297,7 +297,7 @@ class Pulls(NamedTuple):
 
     Attributes:
         own: the pod's pulls, by image.
-        node: the node's pulls, by image: a pull for another pod provides an image, too.
+        node: the node's pulls, by image: a pull for another pod provides the image, too.
         failed: the errors of the pod's last pulls, by image.
     """
 

@@ -136,7 +136,7 @@ class ImageOwners:
         began_s: float = 0.0,
         taken: Collection[str] = (),
     ) -> list[str]:
-        """Return the waiting images that a pull may be for; one if that is certain.
+        """Return the images that a pull may be for, of those that pods wait for; one if certain.
 
         Args:
             images: the node's names for the image that is pulled.

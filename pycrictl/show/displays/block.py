@@ -180,7 +180,7 @@ class Viewer:
 def until_interrupted(env: Environment, *, has_log: bool) -> Iterator[Viewer]:
     """Yield a viewer for endless output, which Ctrl-C ends without an error.
 
-    With log lines on the terminal, which would break up the output, nothing is shown in place.
+    If log lines go to the same terminal (``has_log``), nothing is redrawn in place.
     """
     is_torn = has_log and env.stderr_is_terminal
     is_terminal = env.stdout_is_terminal and records_of(env.stdout) is None

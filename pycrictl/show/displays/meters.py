@@ -85,8 +85,8 @@ class Meters:
 def total_line(label: str, sums: Sums, more: Sequence[str], width: int) -> Meter | str:
     """Return the line of a total, with as many of its words as fit in ``width``.
 
-    Words are dropped in this order: unpacked bytes, ``more`` from its end, rate, time left; the
-    first two of these, before the bar gets narrower than ``FAIR_BAR``.
+    To keep the bar as wide as ``FAIR_BAR``, unpacked bytes are dropped, then ``more`` from its end.
+    If that is not enough, the bar gets narrower; then the rate and the time left are dropped.
     """
     percent, size, unpacked, speed, eta = phrases.words(sums)
     if sums.total <= 0:

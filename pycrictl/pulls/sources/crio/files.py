@@ -9,7 +9,7 @@ process behind the socket shows which directories it uses, so no configuration h
 
 containers/storage keeps lists of layers and images, ``<driver>-layers/layers.json`` and
 ``<driver>-images/images.json`` below its root. Each is replaced as a whole, so they are read
-without its locks, and reread only when changed.
+without locks, and reread only when changed.
 
 *Layers.* No file names its layer. The manifest lists all layers and their sizes, and the storage
 those that are unpacked. A complete file is matched to a layer by size. Until then it is ``layer 3
