@@ -54,10 +54,10 @@ class Travel(NamedTuple):
     Attributes:
         files: indexes of the positionals that name small files.
         options: options that name a small file.
-        input: spellings of an option whose file becomes standard input, and ``-`` its value.
-        output: spellings of an option whose file gets standard output, and ``-`` its value.
+        input: spellings of an option whose file becomes standard input; its value becomes ``-``.
+        output: spellings of an option whose file gets standard output; its value becomes ``-``.
         reads: options that make it read standard input; ``-``: if a source is ``-``; ``*``: always.
-        wants: why it needs a single host, if it does.
+        wants: what it needs, for which only a single host is possible; or empty.
         variables: names of environment variables that are sent like files.
     """
 

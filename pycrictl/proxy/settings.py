@@ -18,7 +18,7 @@ OWN_KUBECONFIG: Final = "kubelet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxySettings:
-    """Limits are 0 for no limit, texts are empty for none, sockets are paths.
+    """The proxy's settings: 0 means no limit, an empty text none; sockets are paths.
 
     ``limit_origin`` is ``flag``, a file's path or ``default``. ``drain_timeout_s`` None means no
     limit. ``events`` is a kubeconfig, or ``kubelet`` for the kubelet's own.

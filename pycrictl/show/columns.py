@@ -28,7 +28,7 @@ class Column(NamedTuple):
     Attributes:
         path: the JSONPath of its field, for sorting; empty if it has none.
         cell: returns its text, given an object and the other known data.
-        when: the column is shown only if ``wanted`` has this name; if empty, always.
+        when: a name: the column is shown only if the table's ``wanted`` has it; if empty, always.
     """
 
     heading: str

@@ -84,8 +84,8 @@ class LayerPoller:
     def begin(self, ticket: int, expected: Expected, *, is_joined: bool = False) -> None:
         """Follow a call that is about to go to the runtime.
 
-        If it ``is_joined``, the layers of an equal pull that has just succeeded are shown until its
-        own are known.
+        If it ``is_joined``, an equal call has just succeeded, whose layers are shown until those of
+        this call are known.
         """
         reference = expected.reference
         if not is_joined and all(pull.reference != reference for pull in self._pulls.values()):

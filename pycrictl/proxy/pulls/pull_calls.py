@@ -105,9 +105,9 @@ class PullCall:
     """One PullImage call.
 
     ``reference`` is the image as this request spells it, ``name`` as the pod's first call did.
-    ``asked`` is when the first attempt was made; ``cause`` is the error of the previous one.
+    ``asked`` is when the first attempt was made; ``cause`` is the error of the previous attempt.
     ``is_joined``: an equal call went first and has not failed. ``code`` is the name of the gRPC
-    status, empty without a response; ``refusal`` is its number if the proxy refused the call.
+    status, empty without a response; ``refusal`` the status's number if the proxy refused.
     ``decided`` is set when the call has started, is refused, or belongs to another process
     (``is_elsewhere``) from now on.
     """

@@ -51,7 +51,7 @@ SHOWN_AFTER_S: Final = 0.3
 
 
 class Show(NamedTuple):
-    """How to show pulls that take long enough.
+    """How to show pulls that last for at least ``SHOWN_AFTER_S``.
 
     Attributes:
         interval_s: the pause between two polls.
@@ -264,7 +264,7 @@ def pull_many(
 ) -> list[PullOutcome]:
     """Pull images, ``parallel`` at once, and return their outcomes in the same order.
 
-    A failure does not stop the others; Ctrl-C cancels the running ones. All share one
+    If a pull fails, the others go on; Ctrl-C cancels the running ones. All pulls share one
     display; if there are several images, it shows how each one ended.
     """
     todo = list(enumerate(requests))[::-1]

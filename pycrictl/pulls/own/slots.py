@@ -3,7 +3,7 @@
 The slots of a limit are files, ``slot-0``, ``slot-1`` and so on; a process holds one while it has
 locked it (``flock(2)``). The kernel releases the locks of a process when it ends, however it ends,
 so none is ever stale. Processes that find no free slot try again, in no particular order. A process
-with a limit of N uses only the first N slots, so it does not count pulls in the others.
+with a limit of N uses only the first N slots, so it does not count pulls in other slots.
 
 Processes of different users never share slots: a directory is only trusted if the process's own
 user owns it and nobody else may write to it.

@@ -57,7 +57,7 @@ class Endpoint:
         is_mirror: it serves another registry's images.
         verifies: whether its certificate is verified.
         authorities: files of certificates (PEM) to trust beside the system's.
-        identities: pairs of a client certificate's file and its key's, which may be the same.
+        identities: pairs of files: a client certificate and its key; empty if in the same file.
         namespace: the registry to send as the query parameter ``ns`` (containerd); or empty.
         origin: the file on the node that names the server; empty for the registry itself.
     """

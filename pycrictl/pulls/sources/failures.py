@@ -164,7 +164,7 @@ def _unquoted(text: str) -> str:
 
 
 class Causes:
-    """Holds failed pulls back until their causes are known; adds failed pulls that no poll saw.
+    """Holds failed pulls back until the next look for causes; adds failed pulls that no poll saw.
 
     Args:
         read_journal: returns the lines since a time; none if reading takes too long.

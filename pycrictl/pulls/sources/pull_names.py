@@ -71,7 +71,7 @@ class Names:
 
         Args:
             digests: the digest of the manifest, then that of the index if there is one.
-            repositories: where its documents come from, ``host/path``, best first; containerd adds
+            repositories: where the documents come from, ``host/path``, best first; containerd adds
                 them a moment after the documents themselves.
             is_final: no more information will come; the result is not empty.
             candidates: the images that pods wait for.

@@ -51,7 +51,7 @@ async def follow(
     """Pass on the state of a pull after each message, until the server ends the stream cleanly.
 
     A clean end is a WebSocket closed with status 1000 or none, or the end of a plain response's
-    body. Only the first message that is not a report is noted. ``timeout_s`` applies
+    body. ``on_note`` gets only the first message that is not a report. ``timeout_s`` applies
     to the connection, and again to the head of the response. After that a server may be silent
     forever.
 
