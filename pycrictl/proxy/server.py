@@ -1,7 +1,7 @@
 """The proxy's CRI server: calls are forwarded to the runtime, or answered here.
 
-Unary methods of the CRI are forwarded as unary, all others as streams of bytes, which fit any
-method. Messages are forwarded as the client's bytes, so new methods and fields pass through, too;
+Unary methods of the CRI are forwarded as unary, all other methods as streams, which fit any
+method. Messages are forwarded as the client's bytes, so new methods and fields pass through;
 metadata, deadlines, cancellation and statuses are forwarded, too.
 """
 

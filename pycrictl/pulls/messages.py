@@ -16,7 +16,7 @@ A server that sends only the KEP's keys is interpreted here, and nowhere else:
   whose bytes have all arrived never goes back to ``downloading``.
 * A total of 0 or less is unknown; progress below 0 is 0; a total below the progress is raised.
   A completed layer's progress is its total. An error without numbers keeps the earlier numbers.
-* Once layers are known, a report on the whole image counts only as the end of all its layers.
+* Once layers are known, a report on the whole image counts only if it ends all of them.
 * pycrictl's keys with values of another type are ignored: another runtime may use them otherwise.
 """
 

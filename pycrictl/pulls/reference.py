@@ -4,7 +4,7 @@ A reference is ``[HOST[:PORT]/]PATH[:TAG][@DIGEST]``. Docker's defaults apply wh
 missing (``docker.io``, ``library/``, ``:latest``), as containerd and CRI-O apply them. Both refuse
 what the grammar of ``github.com/distribution/reference`` does not allow.
 
-Whether a pull is that of an image is decided here alone: yes, no, or maybe. Of a running pull,
+Only this module decides whether a pull is for an image: yes, no, or maybe. For a running pull,
 containerd shows neither the registry's port nor the tag, only the manifest's digest. The pull's
 source then lists the images that it may be for, its candidates. The kubelet's reports count, too:
 an image whose pull has failed since a running pull began is not the image of that pull.

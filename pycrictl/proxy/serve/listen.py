@@ -2,7 +2,7 @@
 
 This lets a new process start listening before clients connect to it; one rename then directs all
 new connections to it. The link leads into a directory of its process. A directory in which no
-process listens any more was left behind by a killed one. The files::
+process listens any more is that of a killed process. The files::
 
     /run/pycrictl/cri.sock -> cri.sock.k3x_9a2b/sock
     /run/pycrictl/cri.sock.k3x_9a2b/38283   the stream server, for URLs with that port

@@ -5,8 +5,8 @@ First come the files that the user names (``--authfile``, ``--docker-config`` or
 plugins (kubelet-credential-provider, exec API v1). The first that fits an image is used.
 
 Files are Docker's ``config.json`` or containers-auth.json(5). Their keys name a registry or a part
-of it: HOST[:PORT][/PATH], perhaps with a scheme and ``/v1/``; in the kubelet's, labels of the host
-may contain ``*``. The longest key that fits an image decides.
+of it: HOST[:PORT][/PATH], perhaps with a scheme and ``/v1/``; in those of the kubelet, the host's
+labels may contain ``*``. The longest key that fits an image decides.
 """
 
 from __future__ import annotations

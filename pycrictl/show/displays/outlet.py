@@ -34,8 +34,8 @@ class Outlet:
     """How and where progress is shown.
 
     The ``objects`` stream gets JSON objects; all else goes to the environment's stderr. If
-    progress is the command's result (``is_result``), losing it is an error. ``is_summed``: objects
-    are sums, from which a client makes one display for several hosts.
+    progress is the command's result (``is_result``), a closed stream is an error. ``is_summed``:
+    objects are sums, from which a client makes one display for several hosts.
     """
 
     form: Form

@@ -141,8 +141,8 @@ def _phase(layer: LayerState) -> str:
 class JsonLines(Objects):
     """One JSON object per line for each item that changed.
 
-    ``image``, ``layer``, ``progress``, ``total`` and ``error`` have the meaning of KEP-5334, whose
-    readers can therefore use them. Other fields are added where known, among them the sums, the
+    ``image``, ``layer``, ``progress``, ``total`` and ``error`` have the meaning of KEP-5334, so
+    clients of the KEP can read them. Other fields are added where known, among them the sums, the
     rate and the time left of the image. The last line of a complete item has ``progress`` equal to
     ``total``.
     """

@@ -15,9 +15,9 @@ without locks, and reread only when changed.
 those that are unpacked. A complete file is matched to a layer by size. Until then it is ``layer 3
 of 7``, and it keeps that name, which is a key for watchers; the digest is reported beside it. The
 other files are assigned to the remaining layers in order, or by descending size if a file is too
-large for its layer, so the sums are right from the beginning. Without a manifest, layers appear as
-their files do and have no totals, as a partial sum would be taken for the whole; none of them is
-done before the pull is.
+large for its layer, so the sums are right from the beginning. Without a manifest, layers appear
+when their files do and have no totals, as a partial sum would be taken for the whole; none of them
+is done before the pull is.
 """
 
 from __future__ import annotations
