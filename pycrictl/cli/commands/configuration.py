@@ -47,9 +47,9 @@ def config(
 ) -> None:
     """Show or change the configuration file.
 
-    The file is the one that --config names. Shows the values in the file, which flags and the
-    environment may override. Keys that the file lacks are written with zero values, as by crictl,
-    and count as not set. Comments are kept if the file has plain "key: value" lines only.
+    The file is the one that --config names. Shows its values, which flags and the environment may
+    override. A change also writes the keys that the file lacks, with zero values as crictl does;
+    they count as not set. Comments are kept if the file has plain "key: value" lines only.
 
     Example: pycrictl config --set timeout=10,debug=false
     """

@@ -27,8 +27,8 @@ def start(
 ) -> None:
     """Start created containers.
 
-    Starts them in order; if one fails, the others are still started. Prints each as it was given.
-    Reports on stderr what each name resolved to.
+    Starts them in order; if one fails, the others are still started. Prints each ID or name as
+    given. Reports on stderr what each name resolved to.
 
     Example: pycrictl start $(pycrictl ps -aq --state created)
     """
@@ -48,8 +48,8 @@ def stop(
 ) -> None:
     """Stop running containers.
 
-    Stops them in order; if one fails, the others are still stopped. Prints each as it was given.
-    Reports on stderr what each name resolved to.
+    Stops them in order; if one fails, the others are still stopped. Prints each ID or name as
+    given. Reports on stderr what each name resolved to.
 
     Example: pycrictl stop --timeout 10 web
     """
@@ -83,9 +83,9 @@ def rm(
 ) -> None:
     """Remove containers.
 
-    Removes them in parallel; if one fails, the others are still removed. Prints each as it was
-    given, twice if it had to be stopped first. Log files on this host are removed with their
-    container. Reports on stderr what each name resolved to.
+    Removes them in parallel; if one fails, the others are still removed. Prints each ID or
+    name as given, twice if it had to be stopped first. Log files on this host are removed with
+    their container. Reports on stderr what each name resolved to.
 
     Example: pycrictl rm $(pycrictl ps -aq --state exited)
     """
@@ -273,7 +273,7 @@ def update(
 ) -> None:
     """Change the resource limits of containers.
 
-    Updates them in order; if one fails, the others are still updated. Prints each as it was given.
+    Updates them in order; if one fails, the others still are. Prints each ID or name as given.
 
     Example: pycrictl update --memory 67108864 web
     """
@@ -315,7 +315,7 @@ def checkpoint(
 ) -> None:
     """Checkpoint running containers.
 
-    If one fails, the others are still checkpointed, in order. Prints each as it was given.
+    If one fails, the others are still checkpointed, in order. Prints each ID or name as given.
 
     Example: pycrictl checkpoint -e /var/tmp/web.tar web
     """

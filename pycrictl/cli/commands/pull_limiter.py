@@ -86,7 +86,7 @@ def cancel(
 ) -> None:
     """Drop queued pulls of an image or a pod.
 
-    kubelet retries later.
+    The kubelet retries later.
 
     Example: pycrictl pull-limiter cancel default/training
     """

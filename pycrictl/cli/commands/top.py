@@ -53,7 +53,7 @@ def top(
 ) -> None:
     """Show the node live on one screen: problems first, then pulls, then the rest.
 
-    The screen is refreshed until Ctrl-C. --once prints it once as text, for scripts and tickets.
+    The screen is refreshed until Ctrl-C. For scripts and tickets, --once prints it once as text.
 
     Example: pycrictl top --once
     """
