@@ -218,7 +218,7 @@ ContainerFile = Annotated[
 OfContainer = Annotated[
     str | None,
     typer.Option(
-        "--container", "-c", metavar="NAME", help="The container's name, if a pod is given."
+        "--container", "-c", metavar="NAME", help="The container in the pod, if a pod is named."
     ),
 ]
 InNamespace = Annotated[

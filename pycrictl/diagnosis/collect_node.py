@@ -1,6 +1,7 @@
 """Collects facts about a node; a failed source is recorded, and the others are still queried.
 
-``survey``, which collects facts about pods, uses its ``Collector``, too.
+``Collector``, which records failed sources, is also the base of ``survey``, which collects facts
+about pods.
 """
 
 from __future__ import annotations

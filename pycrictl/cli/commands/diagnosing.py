@@ -43,7 +43,7 @@ def connected(
 ) -> Iterator[Connection]:
     """Connect to the sources of a survey.
 
-    ``journal_s`` is the time limit of one read of the journal, which may be large or the node busy.
+    ``journal_s`` is the time limit of one read of the journal: on a busy node it may take long.
     """
     root = Path(noderoot.directory())
     with app.open_clients(needs_images=True) as (client, images):

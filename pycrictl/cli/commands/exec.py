@@ -51,7 +51,7 @@ class ExecOptions:
         typer.Option(
             "--parallel",
             "-x",
-            help="Do not print the containers' IDs. The commands always run in parallel.",
+            help="Omit the containers' IDs; the commands run in parallel even without it.",
         ),
     ] = False
     quiet: Annotated[

@@ -28,7 +28,7 @@ from pycrictl.cli.commands.diagnosing import Connection, connected
 from pycrictl.cli.context import AppContext
 from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.pulls.messages import pulls_in_line
-from pycrictl.pulls.sources.node_watch import ContainerdPulls, Pulls, from_proxy
+from pycrictl.pulls.sources.node_watch import Pulls, RuntimePulls, from_proxy
 from pycrictl.pulls.state import PullState
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.show import render
@@ -121,7 +121,7 @@ class BoardPoller:
         self._wall_s = wall_s
         self._stack = ExitStack()
         self._survey: Survey | None = None
-        self._containerd: ContainerdPulls | None = None
+        self._of_runtime: RuntimePulls | None = None
         self._pulls: list[PullState] = []
         self._board = Board(node, "", wall_s())
 
@@ -147,7 +147,7 @@ class BoardPoller:
         self._survey = Survey(client, images, sources, find_pulls, wall_s=self._wall_s)
 
     def close(self) -> None:
-        self._survey = self._containerd = None
+        self._survey = self._of_runtime = None
         self._stack.close()
 
     def _polled(self) -> Board:
@@ -176,11 +176,11 @@ class BoardPoller:
         if time.monotonic() < self._retry_at:
             return lambda _: Pulls()
         try:
-            if self._containerd is None:
-                self._containerd = ContainerdPulls(client, sources.pods)
-            pulls = self._containerd.poll(absent)
+            if self._of_runtime is None:
+                self._of_runtime = RuntimePulls(client, sources.pods)
+            pulls = self._of_runtime.poll(absent)
         except PycrictlError:  # neither containerd nor CRI-O, or no access to it
-            self._containerd, self._retry_at = None, time.monotonic() + self._retry_s
+            self._of_runtime, self._retry_at = None, time.monotonic() + self._retry_s
             return lambda _: Pulls()
         self._pulls = [
             pull if pull.image else replace(pull, image=name) for name, pull in pulls.items()

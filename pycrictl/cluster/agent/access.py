@@ -146,7 +146,9 @@ def user_of(trust: Trust, headers: Mapping[str, str]) -> User | None:
 class Cache(Generic[T]):
     """Caches answers of the API server; concurrent calls with the same key wait for one answer.
 
-    If the API server does not answer, ``about`` names the subject in the Refusal.
+    Args:
+        about: what the API server is asked about, for the Refusal if it does not answer.
+        keep_s: how long to keep an answer.
     """
 
     def __init__(self, about: str, keep_s: Callable[[T], float]) -> None:

@@ -191,4 +191,4 @@ def of_status(status: Mapping[str, Any]) -> Outcome:
 
 
 def _malformed() -> RemoteProtocolError:
-    return RemoteProtocolError("the outcome of the copy is not a Status object")
+    return RemoteProtocolError("the server's report on the copy is not a Status object")

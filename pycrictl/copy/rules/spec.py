@@ -230,9 +230,10 @@ def take_apart(path: bytes) -> PathText:
 
 
 def address(path: bytes, kind: SourceKind | None) -> bytes:
-    """Return a destination in the form of ``CopyToContainer``; unchanged if ``kind`` is None.
+    """Return a destination as ``CopyToContainer`` expects it; unchanged if ``kind`` is None.
 
-    ``DIR/.`` makes the server unpack an archive there, with any number of entries.
+    For an archive it ends in ``/.``: the server unpacks it there, with any number of entries. For
+    all else, ``DIR/.`` becomes ``DIR/``.
     """
     asks_so = path.rstrip(b"/").endswith(b"/.")
     if kind is SourceKind.ARCHIVE:

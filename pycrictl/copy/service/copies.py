@@ -376,7 +376,7 @@ def _reported(copy: Copy, exc: Exception) -> PycrictlError:
     """Return the error that a client is told; even a bug ends only one copy."""
     if not isinstance(exc, PycrictlError):
         log.failure("copy_failed", exc)
-        return PycrictlError(f"the server failed: {type(exc).__name__}: {exc}")
+        return PycrictlError(f"internal error of the proxy or agent: {type(exc).__name__}: {exc}")
     if copy.transfer.protocol.resumes and isinstance(exc, Exhausted | NoSpace):
         return CopyError(exc.message, hint=exc.hint)  # its client would resume it in vain
     return exc

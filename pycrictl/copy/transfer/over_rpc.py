@@ -164,7 +164,7 @@ def _wait(link: SocketLink, protocol: ChannelProtocol) -> Outcome:
 
 def _success(status: StatusText) -> Outcome:
     if len(status.data) > outcome.MAX_BYTES:
-        raise RemoteProtocolError("the outcome of the copy is too long")
+        raise RemoteProtocolError("the server's report on the copy is too long")
     result = outcome.decode(bytes(status.data))
     if result.failure:
         raise CopyError(result.failure)

@@ -61,9 +61,9 @@ def normalized(times: Iterable[bytes], zone: bytes) -> list[bytes]:
 
 @lru_cache(maxsize=8)
 def in_zone(time_ns: int, zone: bytes) -> bytes:
-    """Return a time as a timestamp in a zone, without the zone and without trailing zeros.
+    """Return a time as the local time of a zone, without its offset and trailing zeros.
 
-    Such timestamps can be compared as bytes. Years outside 1 to 9999 become 1 or 9999.
+    Such timestamps of one zone can be compared as bytes. Years outside 1 to 9999 become 1 or 9999.
     """
     seconds, nanoseconds = divmod(time_ns, _SECOND_NS)
     seconds -= _seconds(b"1970-01-01T00:00:00" + zone)

@@ -324,8 +324,8 @@ def from_proxy(
     return Pulls(own, {**node, **(seen or {})}, failed)
 
 
-class ContainerdPulls:
-    """The running pulls of a runtime, watched from outside.
+class RuntimePulls:
+    """The running pulls of containerd or CRI-O, watched on the node without a proxy.
 
     Attributes:
         is_measured: all rates were known at the last poll.
@@ -370,7 +370,7 @@ def watch_briefly(
     pause_s: float = 0.25,
 ) -> dict[str, PullState]:
     """Return the running pulls of a runtime, watched until their rates are known."""
-    pulls = ContainerdPulls(client, pods)
+    pulls = RuntimePulls(client, pods)
     end_at = time.monotonic() + most_s
     while True:
         running = pulls.poll(references)

@@ -274,7 +274,7 @@ def raw(data: bytes) -> Script:
         (silent, StreamError, "was silent for 0.3 s"),
         (forever(FROM_CONTAINER, bytes(MIB)), PycrictlError, "more than the"),
         (forever(FROM_CONTAINER, b""), RemoteProtocolError, "too many empty messages"),
-        (forever(STATUS, b"x" * 100_000), RemoteProtocolError, "outcome of the copy is too long"),
+        (forever(STATUS, b"x" * 100_000), RemoteProtocolError, "report on the copy is too long"),
         (forever(TO_CONTAINER, b"x"), RemoteProtocolError, "channel that is not its own"),
         (raw(b"\x82\x85abcdefghi"), RemoteProtocolError, "broke the WebSocket protocol"),
         (raw(b"\x82\x7f" + b"\xff" * 8), RemoteProtocolError, "a message of more than"),
