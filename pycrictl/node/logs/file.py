@@ -22,6 +22,10 @@ _HEAD_BYTES: Final = 256
 """Enough to tell the files of a log apart, as lines begin with a time in nanoseconds."""
 
 
+class LogMissing(PycrictlError):
+    """There is no log; it is also missing briefly while it is rotated."""
+
+
 class LogFile:
     """A log file, kept open when another takes its path; ``file`` is its content if unpacked."""
 
@@ -243,7 +247,7 @@ def _failure(path: str, exc: Exception) -> PycrictlError:
     name = quote_path(path)
     match exc:
         case FileNotFoundError() | NotADirectoryError():
-            return PycrictlError(
+            return LogMissing(
                 f"there is no log {name}",
                 hint="logs are on the node: is this the container's node, and has it started?",
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import select
 import time
@@ -14,7 +13,7 @@ from typing import Final
 
 from pycrictl.base.errors import PycrictlError, UsageError
 from pycrictl.base.units import parse_duration, quote
-from pycrictl.node.logs.file import LogFile, open_rotated, rotated
+from pycrictl.node.logs.file import LogFile, LogMissing, open_rotated, rotated
 from pycrictl.node.logs.logline import (
     Chunk,
     Grouping,
@@ -151,13 +150,18 @@ class LogReader:
 
     def steps(self, is_alive: Callable[[], bool]) -> Generator[Chunk | None, None, None]:
         """Yield like ``follow``, without the byte limit, and None when there is nothing new yet."""
-        # The log is missing briefly while it is rotated.
         give_up_at = time.monotonic() + self._patience_s
-        while not os.path.lexists(self._path) and is_alive() and time.monotonic() < give_up_at:
+        while True:
+            try:
+                log = LogFile(self._path)
+                break
+            except LogMissing:
+                if not is_alive() or time.monotonic() >= give_up_at:
+                    raise
             yield None  # not for long: the renamed file grows meanwhile
         is_strict = self._selection.is_strict
         with ExitStack() as opened:
-            log = opened.enter_context(LogFile(self._path))
+            opened.enter_context(log)
             if self._selection.tail_lines == 0 and not is_alive():
                 return
             lacking = self._seek(log, self._selection.tail_lines)
