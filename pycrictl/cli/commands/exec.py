@@ -51,7 +51,7 @@ class ExecOptions:
         typer.Option(
             "--parallel",
             "-x",
-            help="Omit the containers' IDs; the commands run in parallel even without it.",
+            help="Do not print the selected containers' IDs first; all run in parallel anyway.",
         ),
     ] = False
     quiet: Annotated[

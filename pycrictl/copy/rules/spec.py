@@ -230,10 +230,10 @@ def take_apart(path: bytes) -> PathText:
 
 
 def address(path: bytes, kind: SourceKind | None) -> bytes:
-    """Return a destination as ``CopyToContainer`` expects it; unchanged if ``kind`` is None.
+    """Return a destination as ``CopyToContainer`` expects it for this kind of source.
 
-    For an archive it ends in ``/.``: the server unpacks it there, with any number of entries. For
-    all else, ``DIR/.`` becomes ``DIR/``.
+    An archive's ends in ``/.``, by which the server unpacks any number of entries there; a file's
+    or directory's ``DIR/.`` becomes ``DIR/``. It is unchanged if ``kind`` is None.
     """
     asks_so = path.rstrip(b"/").endswith(b"/.")
     if kind is SourceKind.ARCHIVE:
