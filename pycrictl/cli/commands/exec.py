@@ -51,7 +51,7 @@ class ExecOptions:
         typer.Option(
             "--parallel",
             "-x",
-            help="Do not print the selected containers' IDs first; all run in parallel anyway.",
+            help="As crictl's: do not print the containers' IDs. All run in parallel anyway.",
         ),
     ] = False
     quiet: Annotated[
