@@ -51,7 +51,8 @@ class ExecOptions:
         typer.Option(
             "--parallel",
             "-x",
-            help="As crictl's: do not print the containers' IDs. All run in parallel anyway.",
+            help="Omit the containers' IDs from the output, as crictl's -x does. The command runs in "
+            "all containers in parallel even without this option.",
         ),
     ] = False
     quiet: Annotated[

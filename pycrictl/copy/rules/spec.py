@@ -232,9 +232,9 @@ def take_apart(path: bytes) -> PathText:
 def address(path: bytes, kind: SourceKind | None) -> bytes:
     """Return a destination as ``CopyToContainer`` expects it for this kind of source.
 
-    For an archive, ``/.`` is added unless it is there: it tells the server to unpack any number of
-    entries into that directory. For a file or directory, ``/.`` at the end becomes ``/``. If
-    ``kind`` is None, the destination is unchanged.
+    For an archive, the result ends in ``/.``, added if missing; without that ending, the server
+    accepts only one entry. For a file or directory, ``/.`` at the end becomes ``/``. If ``kind``
+    is None, the destination is unchanged.
     """
     asks_so = path.rstrip(b"/").endswith(b"/.")
     if kind is SourceKind.ARCHIVE:
