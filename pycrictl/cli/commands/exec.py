@@ -51,8 +51,8 @@ class ExecOptions:
         typer.Option(
             "--parallel",
             "-x",
-            help="Omit the containers' IDs from the output, as crictl's -x does. The command runs in "
-            "all containers in parallel even without this option.",
+            help="Omit the containers' IDs from the output, as crictl's -x does. The command runs"
+            " in all containers in parallel even without this option.",
         ),
     ] = False
     quiet: Annotated[
