@@ -120,8 +120,8 @@ class Sums:
 
     @property
     def eta_whole_s(self) -> int | None:
-        """``eta_s`` in whole seconds, rounded up, so that 0 means finished."""
-        return None if self.eta_s is None else math.ceil(self.eta_s)
+        """``eta_s`` to the nearest second, but 0 only if nothing is left to do."""
+        return None if self.eta_s is None else max(round(self.eta_s), int(self.eta_s > 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -500,3 +500,12 @@ def test_a_forgotten_image_begins_anew() -> None:
     view = see(("a", "l", 90 * MIB, 100 * MIB), tracker=tracker, now=6.0)
     assert changed(view) == [("a", "l")]
     assert view.sums.rate is None
+
+
+@pytest.mark.parametrize(
+    ("eta_s", "shown"), [(None, None), (0.0, 0), (0.1, 1), (1.4, 1), (1.6, 2), (4.2, 4)]
+)
+def test_whole_seconds_left_are_the_nearest_and_0_only_at_the_end(
+    eta_s: float | None, shown: int | None
+) -> None:
+    assert json.dumps(Sums(eta_s=eta_s).eta_whole_s) == json.dumps(shown)
