@@ -46,8 +46,9 @@ COMMAND_LIMIT_S: Final = 60.0
 OUTAGE_EVERY_S: Final = 40.0
 OUTAGE_S: Final = 4.0
 RELOAD_EVERY_S: Final = 20.0
-SETTLE_S: Final = 75.0
-"""How long tokens and abandoned copies may stay: their time limit is 60 s."""
+SETTLE_S: Final = 90.0
+"""How long what was given up may stay: tokens and copies for 60 s, a program that has handed over
+for 80 s, as clients may keep their connections for that long (``App._finish``)."""
 
 SLOTS: Final = 2
 COPY_BYTES: Final = 3 * MIB
