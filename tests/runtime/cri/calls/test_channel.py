@@ -24,6 +24,7 @@ from pycrictl.runtime.cri.calls.channel import GrpcCall, GrpcChannel
 from pycrictl.runtime.cri.calls.errmap import MEANINGS, Status, one_line, to_error
 from tests.cli.run import PROGRAM
 from tests.fakecri import FakeServer, hostile
+from tests.processes import connections
 
 IMAGES = "/runtime.v1.ImageService/ListImages"
 GOAWAY = b"\0\0\x10\7\0\0\0\0\0" + bytes(4) + b"\0\0\0\2" + b"\x1b[2Jgone"
@@ -43,12 +44,13 @@ def images_of(channel: GrpcChannel, *, timeout_s: float | None = 30.0) -> GrpcCa
 
 def test_calls_share_a_channel(fake: FakeServer) -> None:
     fake.prepare("ListImages", cri_pb2.ListImagesResponse(), repeat=True)
-    open_after = []
+    seen = []
     with GrpcChannel(fake.path) as channel:
         for _ in range(5):
             assert list(images_of(channel).messages()) == [b""]
-            open_after.append(len(list(Path("/proc/self/fd").iterdir())))
-    assert open_after[1:] == open_after[:1] * 4
+            seen.append([line.split()[6] for line in connections(Path(fake.path))])
+    assert len(seen[0]) == 1
+    assert seen == seen[:1] * 5
 
 
 @pytest.mark.parametrize("answer", [b"", hostile.HTTP2_SETTINGS[:5]])
