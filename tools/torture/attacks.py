@@ -296,11 +296,16 @@ def idle(where: str, hello: bytes = b"") -> None:
 
 def half_open(where: str) -> None:
     """Hold connections with unfinished handshakes."""
+    idle(where, client_hello())
+
+
+def client_hello() -> bytes:
+    """Return what a TLS client sends first."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = believing().wrap_bio(incoming, outgoing, server_hostname="a")
     with suppress(ssl.SSLWantReadError):
         client.do_handshake()
-    idle(where, outgoing.read())
+    return outgoing.read()
 
 
 _NO_HTTP: Final = (

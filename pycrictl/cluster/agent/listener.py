@@ -8,6 +8,7 @@ and few bytes until it is authenticated, and beyond a limit, each new one closes
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
 import ssl
@@ -35,6 +36,10 @@ UNAUTHENTICATED_BYTES: Final = 96 * 1024
 
 BACKLOG: Final = 2048
 """Connections that the kernel holds until they have sent data and are accepted."""
+
+ACCEPTED_AT_ONCE: Final = 32
+"""How many connections are accepted for each handshake that begins, so that strangers replace each
+other before they cost a handshake."""
 
 ACCEPT_REST_S: Final = 0.1
 KEEP_ALIVE_S: Final = 90.0
@@ -165,7 +170,8 @@ class Listener:
         self._handler = handler
         self._socket = _listen(*address, int(handshake_s))
         self._context: ssl.SSLContext | None = None
-        self._accepting: asyncio.Task[None] | None = None
+        self._accepting: list[asyncio.Task[None]] = []
+        self._accepted: asyncio.Queue[tuple[_Connection, socket.socket]] = asyncio.Queue()
         self._handshakes: set[asyncio.Task[None]] = set()
         self._trimming: asyncio.TimerHandle | None = None
 
@@ -177,15 +183,17 @@ class Listener:
     def open(self, context: ssl.SSLContext) -> None:
         """Accept connections, new ones with these TLS settings; open ones keep theirs."""
         self._context = context
-        if self._accepting is None:
-            self._accepting = asyncio.create_task(self._accept())
+        if not self._accepting:
+            tasks = self._accept(), self._begin_handshakes()
+            self._accepting = [asyncio.create_task(task) for task in tasks]
 
     async def close(self) -> None:
-        if self._accepting is not None:
-            await end_tasks([self._accepting])
+        await end_tasks(self._accepting)
         self._socket.close()
         for connection in [*self.unauthenticated]:
             connection.drop()
+        while not self._accepted.empty():
+            self._accepted.get_nowait()[1].close()
         if self._trimming is not None:
             self._trimming.cancel()
         # A cancelled handshake leaves its connection open.
@@ -205,14 +213,27 @@ class Listener:
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
-        while True:
+        for count in itertools.count(1):
             try:
                 client, address = await loop.sock_accept(self._socket)
             except OSError:  # out of descriptors, or the client has gone
                 await asyncio.sleep(ACCEPT_REST_S)
                 continue
             self._take(client, str(address[0]))
-            await asyncio.sleep(0)  # TLS takes a millisecond: others have their turn
+            if not count % ACCEPTED_AT_ONCE:
+                await asyncio.sleep(0)  # accepting a waiting connection does not suspend this task
+
+    async def _begin_handshakes(self) -> None:
+        """Begin the handshakes in turn, except of connections that were replaced meanwhile."""
+        while True:
+            connection, client = await self._accepted.get()
+            if connection in self.unauthenticated:
+                task = asyncio.create_task(self._serve(connection, client))
+                self._handshakes.add(task)
+                task.add_done_callback(self._handshakes.discard)
+                await asyncio.sleep(0)  # TLS takes a millisecond: others have their turn
+            else:
+                client.close()
 
     def _take(self, client: socket.socket, host: str) -> None:
         if len(self.server.connections) >= self.max_connections:
@@ -226,9 +247,7 @@ class Listener:
             next(oldest for oldest in self.unauthenticated if oldest.host == most).drop()
         connection = _Connection(self, client, host)
         self.unauthenticated[connection] = None
-        task = asyncio.create_task(self._serve(connection, client))
-        self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
+        self._accepted.put_nowait((connection, client))
 
     async def _serve(self, connection: _Connection, client: socket.socket) -> None:
         loop, context = asyncio.get_running_loop(), self._context
