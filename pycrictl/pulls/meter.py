@@ -2,8 +2,9 @@
 
 * *Steps.* containerd reports offsets in steps of 1 MiB, and a slow layer takes a minute for one. So
   rates are measured from step to step, over several of them. Until there are enough steps, the
-  average since the beginning of the pull is used, if that is known. The time left also falls
-  between two steps.
+  average since the beginning of the pull is used, if that is known. What layers have downloaded
+  since their last steps is estimated: at most a step, at the same rate for all of them. So the
+  time left also falls between two steps.
 * *Unpacking.* The speed is measured while the same layer is being unpacked; until then, a default
   is used. Once everything is downloaded, the time left is unknown unless both the speed and the
   unpacked size are known.
@@ -14,6 +15,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
@@ -59,12 +61,21 @@ class Speed:
         if self._last is None:
             self._last = now
 
-    def record(self, gained: int, now: float, *, is_open: bool = True, kept: int = 1) -> None:
+    def record(
+        self,
+        gained: int,
+        now: float,
+        *,
+        is_open: bool = True,
+        kept: int = 1,
+        unseen_s: float = 0.0,
+    ) -> None:
         """Record the bytes that have arrived since the last call.
 
         Args:
             is_open: whether bytes could have arrived since then.
             kept: how many steps to keep, even if they took longer than the window.
+            unseen_s: how long the bytes took that have arrived but are not reported yet.
         """
         if gained or (is_open and self._is_open):
             self.measured_s += now - (now if self._last is None else self._last)
@@ -72,9 +83,10 @@ class Speed:
         steps, open_s = self._steps, self.measured_s
         if gained:
             self._gained += gained
-            if len(steps) > 1 and open_s - steps[-2][0] < self._window_s / _SAMPLES_PER_WINDOW:
+            at = max(open_s - unseen_s, steps[-1][0])
+            if len(steps) > 1 and at - steps[-2][0] < self._window_s / _SAMPLES_PER_WINDOW:
                 steps.pop()
-            steps.append((open_s, self._gained))
+            steps.append((at, self._gained))
         while len(steps) > kept + 1 and steps[1][0] <= open_s - self._window_s:
             steps.popleft()
 
@@ -96,10 +108,11 @@ class Course:
     def __init__(self, now: float) -> None:
         self._speed = Speed()
         self._speed.start(now)
-        self._rate = SUPPOSED_RATE  # the last one that was not 0
+        self._rate: float | None = None  # the last one that was not 0
         self._share, self._progress, self._count = 0.0, 0, 0
         self._unseen_s: dict[str, float] = {}
         self._shown: dict[str, int] = {}
+        self._step = 0  # the largest one of a layer, in bytes
         self._at = now
 
     def sums(
@@ -120,12 +133,13 @@ class Course:
         """
         downloading = [layer for layer in layers if layer.phase is Phase.DOWNLOADING]
         kept = STEPS_PER_LAYER * max(len(downloading), 1)
-        self._speed.record(gained, now, is_open=bool(downloading), kept=kept)
+        self._measure_steps(downloading, now)
+        unseen_s = sum(self._unseen(self._rate).values())
+        self._speed.record(gained, now, is_open=bool(downloading), kept=kept, unseen_s=unseen_s)
         fields = sums_of(layers)
         rate, measured_s = self._speed.rate, self._speed.measured_s
-        self._measure_steps(downloading, now)
         if age_s is not None and (rate is None or self._speed.steps < kept):
-            since_s = age_s - sum(self._unseen_s.values())  # until their last steps
+            since_s = age_s - unseen_s
             fetched = sum(layer.fetched for layer in layers)
             if fetched and since_s >= RATE_AFTER_S:
                 rate, measured_s = fetched / since_s, age_s
@@ -138,10 +152,10 @@ class Course:
             eta_s = _time_left(layers, known_rate, pace)
         if eta_s and rate:
             missing = {layer.name: max(layer.total - layer.progress, 0) for layer in downloading}
-            unseen = self._unseen_s.items()
-            eta_s -= sum(min(unseen_s, missing[name] / rate) for name, unseen_s in unseen)
+            unseen = self._unseen(rate).items()
+            eta_s -= sum(min(layer_s, missing[name] / rate) for name, layer_s in unseen)
             eta_s = max(eta_s, 0.0)
-        share = share_of(layers, self._rate, pace or SUPPOSED_PACE)
+        share = share_of(layers, self._rate or SUPPOSED_RATE, pace or SUPPOSED_PACE)
         if fields["progress"] < self._progress or fields["count"] != self._count:
             self._share = 0.0
         self._progress, self._count = fields["progress"], fields["count"]
@@ -156,9 +170,15 @@ class Course:
         for layer in downloading:
             passed_s, earlier_s = now - self._at, before.get(layer.name, 0.0)
             if shown.get(layer.name) != layer.progress:
+                self._step = max(self._step, layer.progress - shown.get(layer.name, layer.progress))
                 passed_s, earlier_s = layer.idle_s or 0.0, 0.0
             self._unseen_s[layer.name] = earlier_s + passed_s / len(downloading)
         self._at = now
+
+    def _unseen(self, rate: float | None) -> dict[str, float]:
+        """Return how long what each layer does not show yet took to download, in seconds."""
+        step_s = self._step / rate if rate and self._step else math.inf
+        return {name: min(layer_s, step_s) for name, layer_s in self._unseen_s.items()}
 
 
 def _time_left(

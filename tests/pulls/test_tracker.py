@@ -186,19 +186,19 @@ def test_a_rate_that_is_measured_anew() -> None:
 STEP_S = 0.25
 
 
-def stepped(kib_per_s: int, count: int, size_mib: int) -> Iterator[tuple[float, PullState, float]]:
+def stepped(kib_per_s: int, sizes: list[int]) -> Iterator[tuple[float, PullState, float]]:
     """Yield time, state and true time left; three layers are downloaded at once."""
+    count, now = len(sizes), 0.0
     got, shown, moved = [0.0] * count, [0] * count, [0.0] * count
-    size, now = size_mib * MIB, 0.0
-    while open_ := [n for n in range(count) if got[n] < size][:3]:
-        left_s = sum(size - progress for progress in got) / (kib_per_s * 1024)
+    while open_ := [n for n in range(count) if got[n] < sizes[n]][:3]:
+        left_s = (sum(sizes) - sum(got)) / (kib_per_s * 1024)
         layers = tuple(
             LayerState(
                 name=f"l{n}",
-                phase=Phase.DONE if shown[n] == size else Phase.DOWNLOADING
+                phase=Phase.DONE if shown[n] == sizes[n] else Phase.DOWNLOADING
                 if n in open_ else Phase.WAITING,
                 progress=shown[n],
-                total=size,
+                total=sizes[n],
                 idle_s=now - moved[n] if n in open_ else 0.0,
                 patience_s=1e9,
             )
@@ -209,8 +209,8 @@ def stepped(kib_per_s: int, count: int, size_mib: int) -> Iterator[tuple[float, 
         weights = {n: 1.0 + 0.02 * (n % 3) for n in open_}
         for n in open_:
             part = weights[n] / sum(weights.values())
-            got[n] = min(got[n] + kib_per_s * 1024 * STEP_S * part, size)
-            whole = size if got[n] == size else int(got[n] // MIB) * MIB
+            got[n] = min(got[n] + kib_per_s * 1024 * STEP_S * part, sizes[n])
+            whole = sizes[n] if got[n] == sizes[n] else int(got[n] // MIB) * MIB
             moved[n] = now if whole != shown[n] or not got[n] else moved[n]
             shown[n] = whole
         for n in range(count):
@@ -218,12 +218,16 @@ def stepped(kib_per_s: int, count: int, size_mib: int) -> Iterator[tuple[float, 
 
 
 @pytest.mark.parametrize(
-    ("kib_per_s", "count", "size_mib"),
-    [*itertools.product([30, 100, 1000], [1, 3, 20], [24])],
+    ("kib_per_s", "mib"),
+    [
+        *itertools.product([30, 100, 1000], [[24], [8] * 3, [2] * 20]),
+        (100, [3.9, 3.8, 7.2]),  # the rate since the first step of three would be too high
+        (30, [0.5, 1.2, 4.5, 1.2, 3.1]),
+    ],
 )
-def test_the_time_left_of_a_slow_pull_in_steps(kib_per_s: int, count: int, size_mib: int) -> None:
+def test_the_time_left_of_a_slow_pull_in_steps(kib_per_s: int, mib: list[float]) -> None:
     tracker = Tracker()
-    states = list(stepped(kib_per_s, count, max(size_mib // min(count, 12), 1)))
+    states = list(stepped(kib_per_s, [int(size * MIB) for size in mib]))
     for number, (now, state, left_s) in enumerate(states):
         tracker.apply(state, now=now)
         sums = tracker.view(now, 1000.0 + now).sums
