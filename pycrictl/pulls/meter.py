@@ -49,6 +49,7 @@ class Speed:
         self._gained = 0
         self._last: float | None = None
         self._is_open = True
+        self._reported_s = 0.0  # the part of it whose bytes are reported
         self.measured_s = 0.0  # for how long something has been open
 
     @property
@@ -77,13 +78,16 @@ class Speed:
             kept: how many steps to keep, even if they took longer than the window.
             unseen_s: how long the bytes took that have arrived but are not reported yet.
         """
+        if not (self.measured_s or self._gained):
+            self._steps[0] = (-unseen_s, 0)  # what arrived before the first call is reported later
         if gained or (is_open and self._is_open):
             self.measured_s += now - (now if self._last is None else self._last)
         self._last, self._is_open = now, is_open
         steps, open_s = self._steps, self.measured_s
+        self._reported_s = open_s - unseen_s
         if gained:
             self._gained += gained
-            at = max(open_s - unseen_s, steps[-1][0])
+            at = max(self._reported_s, steps[-1][0])
             if len(steps) > 1 and at - steps[-2][0] < self._window_s / _SAMPLES_PER_WINDOW:
                 steps.pop()
             steps.append((at, self._gained))
@@ -98,7 +102,7 @@ class Speed:
         times = [at for at, _ in self._steps]
         longest_s = max(after - before for before, after in itertools.pairwise(times))
         # While the next step is not overdue, nothing is known of the time since the last one.
-        until_s = max(times[-1], self.measured_s - 2 * longest_s)
+        until_s = max(times[-1], self._reported_s - 2 * longest_s)
         return (self._steps[-1][1] - self._steps[0][1]) / max(until_s - times[0], 1e-3)
 
 

@@ -101,7 +101,7 @@ def test_when_a_file_is_not_spooled(copier: Copier, container: Pretended, tmp_pa
     copier.out("/to/big", tmp_path / "again", on_total=lambda _: new.rename(big))
     assert (tmp_path / "again").read_bytes() == data
     copier.wait_until_idle()
-    assert not [name for name in descriptors(copier.proxy.pid) if "/to/big" in name]
+    wait_until(lambda: not any("/to/big" in name for name in descriptors(copier.proxy.pid)))
 
     for age_s, size in ((0, LARGE_BYTES), (REST_S + 1, LARGE_BYTES - 1)):
         big.write_bytes(bytes(size))

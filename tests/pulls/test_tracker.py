@@ -237,6 +237,16 @@ def test_the_time_left_of_a_slow_pull_in_steps(kib_per_s: int, mib: list[float])
             assert not sums.stalled_s
 
 
+def test_who_joins_a_slow_pull_of_unknown_age_soon_knows_its_end() -> None:
+    tracker = Tracker()
+    for now, state, left_s in stepped(100, [20 * MIB] * 3):
+        if now >= 25:
+            tracker.apply(replace(state, began_s=0.0), now=now)
+            eta_s = tracker.view(now, 1000.0 + now).sums.eta_s
+            assert now < 35 or eta_s == pytest.approx(left_s, rel=0.15, abs=2.0), now
+    assert eta_s == 0.0
+
+
 # Any history
 
 
