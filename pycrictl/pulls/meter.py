@@ -2,9 +2,9 @@
 
 * *Steps.* containerd reports offsets in steps of 1 MiB, and a slow layer takes a minute for one. So
   rates are measured from step to step, over several of them. Until there are enough steps, the
-  average since the beginning of the pull is used, if that is known. What layers have downloaded
-  since their last steps is estimated: at most a step, at the same rate for all of them. So the
-  time left also falls between two steps.
+  average since the beginning of the pull is used, if that is known. What each layer has downloaded
+  since its last step is estimated: at most a step, and the same rate for all layers. The time left
+  therefore falls between two steps as well.
 * *Unpacking.* The speed is measured while the same layer is being unpacked; until then, a default
   is used. Once everything is downloaded, the time left is unknown unless both the speed and the
   unpacked size are known.
@@ -49,8 +49,8 @@ class Speed:
         self._gained = 0
         self._last: float | None = None
         self._is_open = True
-        self._reported_s = 0.0  # the part of it whose bytes are reported
         self.measured_s = 0.0  # for how long something has been open
+        self._reported_s = 0.0  # the part of that time whose bytes have been reported
 
     @property
     def steps(self) -> int:
@@ -76,7 +76,7 @@ class Speed:
         Args:
             is_open: whether bytes could have arrived since then.
             kept: how many steps to keep, even if they took longer than the window.
-            unseen_s: how long the bytes took that have arrived but are not reported yet.
+            unseen_s: the time that bytes took which have arrived but are not reported yet.
         """
         if not (self.measured_s or self._gained):
             self._steps[0] = (-unseen_s, 0)  # what arrived before the first call is reported later
@@ -180,7 +180,7 @@ class Course:
         self._at = now
 
     def _unseen(self, rate: float | None) -> dict[str, float]:
-        """Return how long what each layer does not show yet took to download, in seconds."""
+        """Return the time that each layer's unreported bytes took to download, in seconds."""
         step_s = self._step / rate if rate and self._step else math.inf
         return {name: min(layer_s, step_s) for name, layer_s in self._unseen_s.items()}
 
