@@ -49,7 +49,11 @@ PULL_CAUSES: Final = (
         "x509", "the certificate of the registry is not valid now",
         "'date' shows whether the clock is right; if it is, renew the registry's certificate",
         elsewhere="renew the registry's certificate, unless the node's clock is wrong"),
-    PullCause(r"x509:|certificate|tls: (?!handshake timeout)",
+    PullCause(r"remote error: tls: (?:bad|unknown) certificate|certificate required",
+        "x509", "its registry demands a client certificate that it trusts",
+        "name one in certs.d/HOST/hosts.toml (client)",
+        elsewhere="give the nodes a client certificate for HOST (certs.d, client)"),
+    PullCause(r"x509:|certificate",
         "x509", "the node does not trust the certificate of the registry",
         f"{_TRUST}, then 'pycrictl doctor --registry REPOSITORY'",
         elsewhere=f"{_TRUST} on the nodes"),
@@ -60,7 +64,7 @@ PULL_CAUSES: Final = (
         "use other credentials: 'pycrictl pull --creds USER IMAGE', or --authfile FILE",
         "check the pod's imagePullSecrets"),
     PullCause(r"no such host|connection refused|no route to host|network is unreachable|i/o timeout"
-        r"|dial tcp|connection reset|handshake timeout|deadline exceeded|\b50[0234]\b|: EOF$"
+        r"|dial tcp|connection reset|handshake timeout|tls: |deadline exceeded|\b50[0234]\b|: EOF$"
         r"|server misbehaving|RegistryUnavailable",
         "registry-down", "it could not be fetched from its registry or a mirror of it",
         "'pycrictl doctor --registry REPOSITORY' tests it and its mirrors",

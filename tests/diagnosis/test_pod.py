@@ -273,6 +273,8 @@ def test_sources_that_are_missing_are_named() -> None:
         ("no match for platform in manifest: not found", "wrong-platform"),
         ("first record does not look like a TLS handshake", "plain-http"),
         ("x509: certificate is valid for a.example, not b.example", "x509"),
+        ("remote error: tls: bad certificate", "x509"),
+        ("remote error: tls: handshake failure", "registry-down"),
         ("context canceled", "pull-failed"),
         ("something else", "pull-failed"),
     ],

@@ -98,14 +98,14 @@ class Slots:
             if 0 < self._copies_per_pod <= of_pod:
                 count = plural(of_pod, "copy", "copies")
                 why = f"{pod_name} has {count} under way, which is the quota ContainerCopiesPerPod"
-                raise self._refusal("copies_per_pod", f"{why};")
+                raise self._refusal("copies_per_pod", why)
             if of_user >= MAX_COPIES // 2:
                 name = pod_name if user is None else "this user"
                 raise self._refusal(
-                    "copies", f"{name} has {of_user} copies under way, half of all slots;"
+                    "copies", f"{name} has {of_user} copies under way, half of all slots"
                 )
             if len(self._taken) >= MAX_COPIES:
-                raise self._refusal("copies", f"{MAX_COPIES} copies are under way;")
+                raise self._refusal("copies", f"{MAX_COPIES} copies are under way")
             slot = Slot(pod, user)
             self._taken.add(slot)
             return slot
@@ -133,7 +133,8 @@ class Slots:
                 "copy_size",
                 f"the copy has more than {self._size_limit_bytes} bytes"
                 f" ({format_bytes(self._size_limit_bytes)}),"
-                " which is the quota ContainerCopySizeLimit; copy less, or",
+                " which is the quota ContainerCopySizeLimit",
+                advice="copy less",
             )
 
     def _require_space(self, whole_bytes: int, growth_bytes: int) -> None:
@@ -141,16 +142,14 @@ class Slots:
             raise self._refusal(
                 "disk",
                 f"the copies on this node would take {format_bytes(whole_bytes)} of its disk, but"
-                f" the limit is {format_bytes(self._disk_limit_bytes)};",
+                f" the limit is {format_bytes(self._disk_limit_bytes)}",
             )
         if self._free_bytes is not None and self._free_bytes() < growth_bytes + RESERVE_BYTES:
-            raise self._refusal(
-                "disk", "there is not enough space for the copy on the node's disk;"
-            )
+            raise self._refusal("disk", "there is not enough space for the copy on the node's disk")
 
-    def _refusal(self, limit: str, reason: str) -> Exhausted:
+    def _refusal(self, limit: str, reason: str, advice: str = "try again later") -> Exhausted:
         self.refused[limit] += 1
-        message = f"{reason} try again later"
+        message = f"{reason}; {advice}"
         return Exhausted(message, code="ResourceExhausted", details=message)
 
 
