@@ -138,7 +138,7 @@ class Course:
         downloading = [layer for layer in layers if layer.phase is Phase.DOWNLOADING]
         kept = STEPS_PER_LAYER * max(len(downloading), 1)
         self._measure_steps(downloading, now)
-        unseen_s = sum(self._unseen(self._rate).values())
+        unseen_s = sum(self._unseen().values())
         self._speed.record(gained, now, is_open=bool(downloading), kept=kept, unseen_s=unseen_s)
         fields = sums_of(layers)
         rate, measured_s = self._speed.rate, self._speed.measured_s
@@ -156,7 +156,7 @@ class Course:
             eta_s = _time_left(layers, known_rate, pace)
         if eta_s and rate:
             missing = {layer.name: max(layer.total - layer.progress, 0) for layer in downloading}
-            unseen = self._unseen(rate).items()
+            unseen = self._unseen().items()
             eta_s -= sum(min(layer_s, missing[name] / rate) for name, layer_s in unseen)
             eta_s = max(eta_s, 0.0)
         share = share_of(layers, self._rate or SUPPOSED_RATE, pace or SUPPOSED_PACE)
@@ -179,9 +179,9 @@ class Course:
             self._unseen_s[layer.name] = earlier_s + passed_s / len(downloading)
         self._at = now
 
-    def _unseen(self, rate: float | None) -> dict[str, float]:
+    def _unseen(self) -> dict[str, float]:
         """Return the time that each layer's unreported bytes took to download, in seconds."""
-        step_s = self._step / rate if rate and self._step else math.inf
+        step_s = self._step / self._rate if self._rate and self._step else math.inf
         return {name: min(layer_s, step_s) for name, layer_s in self._unseen_s.items()}
 
 
