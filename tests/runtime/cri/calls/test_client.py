@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -117,12 +118,11 @@ class TestErrors:
             f'listing images: the runtime at "{server.endpoint}" went away: no such file'
         )
 
-    def test_a_runtime_that_comes_back(self) -> None:
-        with serve() as server:
+    def test_a_runtime_that_comes_back(self, folder: Path) -> None:
+        with serve(str(folder / "s")) as server:
             server.prepare("ListImages", EMPTY)
             client = CriClient(server.path, timeout_s=LIMIT_S)
             client.call("ListImages", LIST)
-        os.makedirs(os.path.dirname(server.path))  # noqa: PTH103, PTH120 (a str)
         with client, serve(server.path) as again:
             again.prepare("ListImages", EMPTY, repeat=True)
 
