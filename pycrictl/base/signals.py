@@ -70,10 +70,11 @@ def _noting(number: int, noted: list[tuple[_Handler, int]]) -> Iterator[None]:
 
 
 @contextmanager
-def left_to_main_thread() -> Iterator[None]:
-    """Block these signals in threads that are started in the block.
+def blocked() -> Iterator[None]:
+    """Block these signals in this thread, and for good in threads that are started in the block.
 
-    Otherwise a library's thread may get a signal, and a wait of the main thread goes on.
+    A library's thread is started in such a block: if it got a signal, a wait of the main thread
+    would go on.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:

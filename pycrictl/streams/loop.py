@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import selectors
 import signal
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from types import FrameType
 from typing import Any, TypeVar
 
-from pycrictl.base.signals import ENDING, REPEAT_S, ending, undisturbed
+from pycrictl.base.signals import ENDING, REPEAT_S, blocked, ending, undisturbed
 from pycrictl.base.threads import call_in_thread
 
 T = TypeVar("T")
@@ -63,31 +65,36 @@ def _cancelled_by_signals(
     received: list[int] = []
     repeats_until_s = 0.0
 
-    def cancel(number: int) -> None:
+    def cancel() -> None:
         nonlocal repeats_until_s
-        if not received and spares(number):
-            return
-        received.append(number)
         if loop.time() >= repeats_until_s:
             repeats_until_s = loop.time() + REPEAT_S
             for task in asyncio.all_tasks(loop):
                 task.cancel()
 
-    # Python's own handlers would raise anywhere in the loop; the loop's are called between its
-    # steps. The first signal is raised again at the end, for the handlers that end the program.
+    def receive(number: int, frame: FrameType | None) -> None:
+        if received or not spares(number):
+            received.append(number)
+            loop.call_soon_threadsafe(cancel)
+
+    # The handlers that end the program would raise anywhere in the loop; tasks are cancelled
+    # between its steps. The first signal is raised again at the end, for those handlers. asyncio's
+    # own way, `add_signal_handler`, cannot go back to them without a moment of the default action.
     handlers = {
-        number: signal.getsignal(number)
+        number: handler
         for number in ENDING
-        if signal.getsignal(number) is not signal.SIG_IGN
+        if (handler := signal.getsignal(number)) is not signal.SIG_IGN
     }
-    for number in handlers:
-        loop.add_signal_handler(number, cancel, number)
+    with blocked():
+        for number in handlers:
+            signal.signal(number, receive)
     try:
         yield
     finally:
-        for number, handler in handlers.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
+        with blocked():
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        repeats_until_s = math.inf  # `cancel` may still be queued
         if received:
             signal.raise_signal(received[0])
 

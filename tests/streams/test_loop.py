@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,30 @@ def test_a_later_signal_ends_a_clearing_up_that_hangs() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_in_loop(session())
+
+
+def test_a_signal_while_handlers_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It meets its former handler, never the default action."""
+    seen: list[str] = []
+    handler = signal.signal(signal.SIGTERM, lambda *_: seen.append("ended"))
+    change = signal.signal
+
+    def disturbed(number: int, handler: Any) -> Any:
+        if "cleaned" in seen:
+            seen.clear()
+            signal.raise_signal(signal.SIGTERM)
+        return change(number, handler)
+
+    async def session() -> None:
+        monkeypatch.setattr(signal, "signal", disturbed)
+        seen.append("cleaned")
+
+    try:
+        run_in_loop(session())
+        assert seen == ["ended"]
+    finally:
+        monkeypatch.undo()
+        signal.signal(signal.SIGTERM, handler)
 
 
 def test_what_is_ignored_stays_so() -> None:

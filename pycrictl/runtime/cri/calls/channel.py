@@ -16,7 +16,7 @@ from urllib.parse import quote as percent_encoded
 
 from pycrictl.base import limits
 from pycrictl.base.errors import ConnectError, reason_of
-from pycrictl.base.signals import left_to_main_thread, undisturbed
+from pycrictl.base.signals import blocked, undisturbed
 from pycrictl.base.units import quote_path
 from pycrictl.runtime.cri.calls.errmap import Status, probe
 from pycrictl.streams.wire import codes
@@ -67,7 +67,7 @@ class GrpcChannel:
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.min_reconnect_backoff_ms", int(handshake_s * 1000)),
         )
-        with left_to_main_thread():
+        with blocked():
             self.grpc = _library().insecure_channel(target, options)
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class GrpcCall:
         terms: dict[str, Any] = {"timeout": timeout_s, "metadata": metadata}
         # If gRPC is interrupted while it starts or cancels a call, it misses the call's end, and
         # closing a channel waits for the ends of all its calls.
-        with undisturbed(), left_to_main_thread():
+        with undisturbed(), blocked():
             if not isinstance(message, bytes):
                 self._call: Any = channel.grpc.stream_stream(method)(message, **terms)
             elif is_stream:
