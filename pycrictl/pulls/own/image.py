@@ -264,7 +264,7 @@ def pull_many(
 ) -> list[PullOutcome]:
     """Pull images, ``parallel`` at once, and return their outcomes in the same order.
 
-    If a pull fails, the others go on; Ctrl-C cancels the running ones. All pulls share one
+    If a pull fails, the others go on; Ctrl-C cancels those that have not ended. All pulls share one
     display; if there are several images, it shows how each one ended.
     """
     todo = list(enumerate(requests))[::-1]
@@ -300,7 +300,7 @@ def pull_many(
                     if display is not None and len(requests) > 1:
                         display.end(outcome.image)
         except KeyboardInterrupt:
-            pulls = plural(len(running), "pull")
+            pulls = plural(len(requests) - len(outcomes), "pull")
             if len(requests) == 1:
                 pulls = f"the pull of {quote_reference(requests[0].image.image)}"
             raise Interrupted(f"cancelled {pulls}") from None
