@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import selectors
 import signal
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from types import FrameType
 from typing import Any, TypeVar
 
 from pycrictl.base.signals import ENDING, REPEAT_S, blocked, ending, undisturbed
@@ -65,36 +63,32 @@ def _cancelled_by_signals(
     received: list[int] = []
     repeats_until_s = 0.0
 
-    def cancel() -> None:
+    def cancel(number: int) -> None:
         nonlocal repeats_until_s
+        if not received and spares(number):
+            return
+        received.append(number)
         if loop.time() >= repeats_until_s:
             repeats_until_s = loop.time() + REPEAT_S
             for task in asyncio.all_tasks(loop):
                 task.cancel()
 
-    def receive(number: int, frame: FrameType | None) -> None:
-        if received or not spares(number):
-            received.append(number)
-            loop.call_soon_threadsafe(cancel)
-
-    # The handlers that end the program would raise anywhere in the loop; tasks are cancelled
-    # between its steps. The first signal is raised again at the end, for those handlers. asyncio's
-    # own way, `add_signal_handler`, cannot go back to them without a moment of the default action.
+    # Python's own handlers would raise anywhere in the loop; the loop's are called between its
+    # steps. The first signal is raised again at the end, for the handlers that end the program.
     handlers = {
-        number: handler
+        number: signal.getsignal(number)
         for number in ENDING
-        if (handler := signal.getsignal(number)) is not signal.SIG_IGN
+        if signal.getsignal(number) is not signal.SIG_IGN
     }
-    with blocked():
-        for number in handlers:
-            signal.signal(number, receive)
+    for number in handlers:
+        loop.add_signal_handler(number, cancel, number)
     try:
         yield
     finally:
-        with blocked():
+        with blocked():  # asyncio restores the default action, which a signal must not meet
             for number, handler in handlers.items():
+                loop.remove_signal_handler(number)
                 signal.signal(number, handler)
-        repeats_until_s = math.inf  # `cancel` may still be queued
         if received:
             signal.raise_signal(received[0])
 
