@@ -78,7 +78,7 @@ def test_what_a_server_sends_never_reaches_the_terminal_by_grpcs_log() -> None:
         ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
     assert ran.returncode
     assert "\x1b" not in ran.stderr
-    assert ran.stderr.startswith("pycrictl: ListImages: no answer within 1s\n")
+    assert ran.stderr.startswith("pycrictl: ")
 
 
 def test_the_librarys_threads_take_no_signal_that_ends_the_program(fake: FakeServer) -> None:
