@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 import grpc
@@ -9,6 +10,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
 from pycrictl._proto.containerd import content_pb2, leases_pb2, snapshots_pb2
+from tests.waiting import wait_until
 
 _METADATA: Final = (("containerd-namespace", "k8s.io"),)
 _LEASES: Final = "/containerd.services.leases.v1.Leases/"
@@ -45,17 +47,22 @@ class Store:
 
     def clear_unfinished(self) -> None:
         """Delete the leases and ingests that a killed containerd left behind."""
-        for ref in self.ingests():
-            self._remove(_CONTENT + "Abort", content_pb2.AbortRequest(ref=ref))
-        for lease in self.leases():
-            self._remove(_LEASES + "Delete", leases_pb2.DeleteRequest(id=lease, sync=True))
 
-    def _remove(self, path: str, request: Message) -> None:
-        try:
-            self._call(path, request, Empty)
-        except grpc.RpcError as exc:
-            if not isinstance(exc, grpc.Call) or exc.code() is not grpc.StatusCode.NOT_FOUND:
-                raise
+        def is_clear() -> bool:
+            for ref in self.ingests():
+                # A pull that has just been cancelled may still write its file, or end it.
+                with suppress(grpc.RpcError):
+                    self._call(_CONTENT + "Abort", content_pb2.AbortRequest(ref=ref), Empty)
+            return not self.ingests()
+
+        wait_until(is_clear)
+        for lease in self.leases():
+            try:
+                request = leases_pb2.DeleteRequest(id=lease, sync=True)
+                self._call(_LEASES + "Delete", request, Empty)
+            except grpc.RpcError as exc:
+                if not isinstance(exc, grpc.Call) or exc.code() is not grpc.StatusCode.NOT_FOUND:
+                    raise
 
     def collect_garbage(self) -> None:
         """Make containerd remove all blobs and snapshots that nothing refers to; wait for it."""
