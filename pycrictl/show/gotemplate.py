@@ -311,7 +311,8 @@ class _Parser:
             return word.text[1:-1].replace("\r", "")
         try:
             if word.kind == "string" and "\\" not in re.sub(_ESCAPE, "", word.text):
-                text = ast.literal_eval(word.text)
+                # Allowed in Go's strings, but not in Python's.
+                text = ast.literal_eval(word.text.replace("\r", "\\r").replace("\0", "\\x00"))
                 return ord(text) if word.text[0] == "'" else text
             with suppress(ValueError):
                 return parse_int(word.text)

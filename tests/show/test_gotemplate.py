@@ -45,6 +45,7 @@ def test_templates_make_what_they_make_in_crictl(template: str, text: str | None
     [
         ("plain } text }} {", "plain } text }} {"),
         ('{{index .labels "a-b"}}', "3"),
+        ('{{"a\rb\0c"}}', "a\rb\0c"),
         ("{{.empty}}", "map[list:[] map:map[] no:false null:<nil> text: zero:0]"),
         ("{{.big}} {{.half}} {{.million}} {{.yes}}", "9223372036854775807 1.5 1000000 true"),
         *((f"{{{{if .empty.{name}}}}}a{{{{else}}}}b{{{{end}}}}", "b") for name in DATA["empty"]),
