@@ -26,6 +26,7 @@ _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE: Final = frozenset("true True TRUE yes Yes YES on On ON".split())
 _FALSE: Final = frozenset("false False FALSE no No NO off Off OFF".split())
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_INTEGER: Final = re.compile(r"-?[0-9]{1,40}")  # quick to convert, also beyond 64 bits
 _ONLY_IN_JSON: Final = re.compile(r"\t|\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
 
 
@@ -123,6 +124,6 @@ def _plain(text: str) -> str | int | float | bool | None:
         return parse_int(text)
     except ValueError:
         pass
-    if len(text) <= 40 and text.lstrip("-").isdigit():  # beyond 64 bits, yet quick to convert
+    if _INTEGER.fullmatch(text):
         return int(text)
     return float(text) if _FLOAT.fullmatch(text) else text
