@@ -225,8 +225,8 @@ def age_in_words(seconds: float) -> str:
 
 
 def duration_in_words(seconds: float) -> str:
-    """Return ``6.2 s`` (``6 s`` for an int), ``42 s``, ``2 min 5 s``, ``1 h 2 min``."""
-    if seconds < 9.95 and not isinstance(seconds, int):
+    """Return ``6.2 s``, ``42 s``, ``2 min 5 s``, ``1 h 2 min``."""
+    if seconds < 9.95:
         return f"{seconds:.1f} s"
     minutes, left = divmod(round(seconds), 60)
     if not minutes:

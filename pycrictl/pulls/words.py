@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from pycrictl.base.units import (
@@ -49,7 +50,7 @@ def standing(pull: PullState) -> str:
 
 def starts_in(pull: PullState) -> str:
     """Return when a pull is expected to leave the line: ``18s``; empty if that is unknown."""
-    return "" if pull.starts_in_s is None else format_duration(round(pull.starts_in_s, 1))
+    return "" if pull.starts_in_s is None else format_duration(math.ceil(pull.starts_in_s))
 
 
 def document(pull: PullState) -> dict[str, Any]:

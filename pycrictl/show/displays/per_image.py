@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
@@ -44,9 +43,7 @@ def waits_to_unpack(layer: LayerState) -> bool:
 
 
 def queue(pull: PullState) -> str:
-    behind = phrases.short_image(pull.behind)
-    soon = "" if pull.starts_in_s is None else duration_in_words(math.ceil(pull.starts_in_s))
-    return words.queue(pull.place, behind, soon)
+    return words.queue(pull.place, phrases.short_image(pull.behind), words.starts_in(pull))
 
 
 def failure(pull: PullState) -> str:

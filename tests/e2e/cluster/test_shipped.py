@@ -317,6 +317,4 @@ def test_a_pull_behind_the_limit_says_so(node: Node, cluster: Cluster) -> None:
     finally:
         admin.ask(ADMIN, "set-limit", timeout_s=10, limit=LIMIT)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"queued, 1st, behind default/first, starts in [\d.]+ s", done.stderr), (
-        done.stderr
-    )
+    assert re.search(r"queued, 1st, behind default/first, starts in \w+", done.stderr), done.stderr

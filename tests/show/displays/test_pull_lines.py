@@ -37,7 +37,7 @@ def test_a_line_for_each_change() -> None:
         layer(1, Phase.EXTRACTING, 8 * MIB, 8 * MIB),
         layer(1, Phase.DONE, 8 * MIB, 8 * MIB),
     ]
-    views = [view([pull_, two], now=float(now), changed=[pull_]) for now, pull_ in enumerate(ones)]
+    views = [view([pull_, two], now=now, changed=[pull_]) for now, pull_ in enumerate(ones)]
     views[0] = view([ones[0], two], now=0)
     assert plain(*views) == [
         f"{DEMO} started: 2 layers, 10.0 MiB, 1 present",
@@ -53,7 +53,7 @@ def test_failure_and_recovery() -> None:
     bad = layer(1, Phase.FAILED, 0, MIB, error="unexpected status\n500 \x1b[31m")
     again = layer(1, Phase.WAITING, 0, MIB, place=2)
     good = layer(1, Phase.DONE, MIB, MIB)
-    views = [view([item], now=float(now)) for now, item in enumerate((bad, again, good))]
+    views = [view([item], now=now) for now, item in enumerate((bad, again, good))]
     assert plain(*views) == [
         f"{DEMO} failed: unexpected status 500 \\x1b[31m, 0 of 1 layer done",
         f"{DEMO} queued, 2nd",
@@ -119,8 +119,8 @@ def test_each_place_in_the_line_is_told() -> None:
     views = [view([], now=100.0 + now, awaited=[pull]) for now, pull in enumerate(line)]
     assert plain(*views) == [
         f"{DEMO} queued, 2nd, behind default/web",
-        f"{DEMO} queued, 2nd, behind default/web, starts in 2 min 1 s",
-        f"{DEMO} queued, 1st, behind default/web, starts in 18 s",
+        f"{DEMO} queued, 2nd, behind default/web, starts in 2m1s",
+        f"{DEMO} queued, 1st, behind default/web, starts in 18s",
     ]
     written = objects(*views)
     assert [
