@@ -30,7 +30,7 @@ class LogFile:
     """A log file, kept open when another takes its path; ``file`` is its content if unpacked."""
 
     def __init__(
-        self, path: str, file: io.RawIOBase | None = None, *, block_bytes: int = 64 << 10
+        self, path: str, file: io.RawIOBase | None = None, *, block_bytes: int = 128 << 10
     ) -> None:
         self.path = path
         self._block_bytes = block_bytes

@@ -217,11 +217,13 @@ class LogDecoder:
         self._is_docker = bool(self._is_docker)
         has_times = self._has_timestamps or self._since_ns is not None
         if not has_times:
-            stream = b"(?:out|err)" if self._is_merged else self._last_stream[3:].encode()
-            parts: list[Any] = _text_pattern(day, zone, stream).split(block)
+            pattern = _text_pattern(day, zone, None if self._is_merged else self._last_stream)
+            parts: list[Any] = pattern.split(block)
             if parts[-1]:
-                is_partial = parts[1::2]
-                columns = _Columns((), is_partial if any(is_partial) else (), parts[2::2])
+                width = pattern.groups + 1
+                is_partial = parts[1::width] if pattern.groups else ()
+                texts = parts[width::width]
+                columns = _Columns((), is_partial if any(is_partial) else (), texts)
                 return [Chunk(self._last_stream, columns.joined())], b""
         has_streams = self._has_timestamps or not self._is_merged
         pattern = _column_pattern(day, zone, has_times=has_times, has_streams=has_streams)
@@ -351,13 +353,15 @@ def _is_day(day: bytes, zone: bytes) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _text_pattern(day: bytes, zone: bytes, stream: bytes) -> re.Pattern[bytes]:
-    """Return an expression that splits a block of usual lines of a stream.
+def _text_pattern(day: bytes, zone: bytes, stream: LogStream | None) -> re.Pattern[bytes]:
+    """Return an expression that splits a block of usual lines of one stream; None for either.
 
-    Its group is set if the line is partial. From the first line of another kind, day, zone or
-    stream on, it matches the whole rest of the block, which makes the last text empty.
+    From the first line of another kind, day, zone or stream on, it matches the whole rest of the
+    block, which makes the last text empty. Of one stream it takes no partial lines, as containerd
+    writes them only every 16 KiB, and it is a tenth faster without a group for them.
     """
-    line = b"%b%b%b std%b (?:F|(P)) " % (day, _TIME_SHAPE, re.escape(zone), stream)
+    kind = rb"std(?:out|err) (?:F|(P))" if stream is None else b"%b F" % stream.encode()
+    line = b"%b%b%b %b " % (day, _TIME_SHAPE, re.escape(zone), kind)
     return re.compile(rb"\n(?:%b|(?s:.*))" % line)
 
 
