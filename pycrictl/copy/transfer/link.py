@@ -17,16 +17,10 @@ from typing import Final
 
 from pycrictl.base import limits
 from pycrictl.base.errors import StreamError
+from pycrictl.copy.transfer.messages import ChannelMessage
 from pycrictl.streams.opening import open_websocket
 from pycrictl.streams.target import Target, TlsFiles, reason_of
-from pycrictl.streams.wire.websocket import (
-    CLIENT,
-    SERVER,
-    ChannelMessage,
-    Messages,
-    Side,
-    by_channel,
-)
+from pycrictl.streams.wire.websocket import CLIENT, SERVER, Messages, Side
 
 _AHEAD_BYTES: Final = 1024 * 1024
 """The send buffer of a Unix socket; TCP sizes its own."""
@@ -121,8 +115,8 @@ class SocketLink:
 
     def _read(self) -> None:
         self._core.read_frame(self._exactly, time.monotonic())
-        messages = by_channel(self._core.messages_received())
-        self._messages += (message for message in messages if message.data)
+        messages = self._core.messages_received()
+        self._messages += (ChannelMessage(m[0], m[1:]) for m in messages if len(m) > 1)
         try:
             self._flush()
         except StreamError:

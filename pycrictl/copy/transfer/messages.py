@@ -35,14 +35,11 @@ import struct
 import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 from pycrictl.base.errors import CopyError, RemoteProtocolError, StreamError
 from pycrictl.base.units import plural
 from pycrictl.copy.archive.pack import PIECE_BYTES, crc32, wrong_checksum
-
-if TYPE_CHECKING:
-    from pycrictl.streams.wire.websocket import ChannelMessage
 
 STREAM_PROTOCOL: Final = "v5.channel.k8s.io"
 TO_CONTAINER: Final = 0
@@ -64,6 +61,13 @@ MAX_PIECE_MESSAGE_BYTES: Final = 1 + HEAD.size + PIECE_BYTES
 TRY_AGAIN: Final = "nothing was changed; try again"
 
 _OFFSET: Final = struct.Struct(">Q")
+
+
+class ChannelMessage(NamedTuple):
+    """A received message, split into its type and its body."""
+
+    channel: int
+    data: memoryview
 
 
 class Content(NamedTuple):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pycrictl.base.errors import RemoteProtocolError, StreamError
-from pycrictl.streams.wire.websocket import CLIENT, Messages, by_channel
+from pycrictl.streams.wire.websocket import CLIENT, Messages
 
 MESSAGE_BYTES: Final = 32768
 """Most data in one message or frame that we send: the size of Go's copy buffer."""
@@ -124,12 +124,12 @@ class WebSocketChannels(Channels):
             return
         self._websocket.receive_data(data, now)
         try:
-            for channel, content in by_channel(self._websocket.messages_received()):
-                # A message without data, such as the first one, is ignored.
-                if content and channel >= self._count:
+            for message in self._websocket.messages_received():
+                if len(message) <= 1:
+                    continue  # no data, as in the first message
+                if message[0] >= self._count:
                     raise RemoteProtocolError("the peer sent data on a channel that does not exist")
-                if content:
-                    self._events.append(ChannelReceived(channel, content))
+                self._events.append(ChannelReceived(message[0], message[1:]))
         except RemoteProtocolError as exc:
             self._finish(exc)
         if self._websocket.is_over:

@@ -8,8 +8,8 @@ the agent), since a server may decline the upgrade with a plain response or serv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Generator
+from typing import Any, Final
 
 from websockets.client import ClientProtocol
 from websockets.datastructures import Headers
@@ -27,15 +27,20 @@ from pycrictl.base.units import escape
 __all__ = [
     "CLIENT",
     "SERVER",
-    "ChannelMessage",
     "ClientHandshake",
     "Messages",
     "Side",
-    "by_channel",
 ]
 
 _EMPTY_BYTES: Final = 1
 """A message of this length, a channel's number alone, has no content."""
+
+_COPIED_BYTES: Final = 125
+"""Frames up to this length, all control frames among them, are copied: the library decodes them."""
+
+_NOTHING: Final = memoryview(b"")
+
+_Reading = Generator[None, None, Any]
 
 _GOOD_ENDS: Final = (CloseCode.NORMAL_CLOSURE, CloseCode.NO_STATUS_RCVD)
 
@@ -46,13 +51,6 @@ _STATUSES: Final[dict[type[Exception], CloseCode]] = {
     PayloadTooBig: CloseCode.MESSAGE_TOO_BIG,
 }
 """The close codes for a peer's errors, as the library sends them when it is fed bytes."""
-
-
-class ChannelMessage(NamedTuple):
-    """A message split into the number of its channel and its data."""
-
-    channel: int
-    data: memoryview
 
 
 class Messages:
@@ -89,6 +87,8 @@ class Messages:
         self._max_bytes = max_bytes
         self._peer = peer
         self._takes_text = takes_text
+        self._input, self._position = _NOTHING, 0
+        self._parsing = self._parse(self._read_exact)
         self._messages: list[memoryview] = []
         self._fragments = bytearray()
         self._output: list[bytes] = []
@@ -114,60 +114,87 @@ class Messages:
             self._output += self._protocol.data_to_send()
 
     def receive_data(self, data: bytes | memoryview, now: float = 0.0) -> None:
-        """Handle bytes received at the time ``now`` in seconds; ignore them if ``is_over``."""
-        if self.is_over:
-            return
-        self._protocol.receive_data(data)  # type: ignore[arg-type]  # it takes any buffer
-        self._take_frames(now)
+        """Handle bytes received at the time ``now`` in seconds; ignore them if ``is_over``.
+
+        Messages may be views of ``data``.
+        """
+        self._input, self._position = memoryview(data), 0
+        while not self.is_over and (frame := next(self._parsing, None)):
+            self._take_frame(frame, now)
+        self._input = _NOTHING
+        self._end_receiving()
 
     def read_frame(self, read: Callable[[int], bytes | memoryview], now: float = 0.0) -> None:
-        """Read one frame; an alternative to ``receive_data``, which copies its input twice.
+        """Read one frame; an alternative to ``receive_data`` for callers with their own buffer.
 
         Args:
             read: returns the given number of bytes, or raises EOFError.
             now: as for ``receive_data``.
         """
-        protocol = self._protocol
 
-        def read_exact(count: int) -> Generator[None, None, Any]:
+        def read_exact(count: int) -> _Reading:
             yield from ()  # the library's interface also allows sources that wait
             return read(count)
 
+        if frame := next(self._parse(read_exact), None):
+            self._take_frame(frame, now)
+        self._end_receiving()
+
+    def _parse(self, read_exact: Callable[[int], _Reading]) -> Generator[Frame | None]:
+        """Parse frames until the first error; yield None where more input is needed."""
+        protocol = self._protocol
+        is_masked = protocol.side is SERVER
         try:
-            most_bytes = self._max_bytes - len(self._fragments)
-            is_masked = protocol.side is SERVER
-            parsing = Frame.parse(read_exact, mask=is_masked, max_size=most_bytes)
-            protocol.recv_frame(_result(parsing))
+            while True:
+                # The library's own parser would copy the input twice.
+                most_bytes = self._max_bytes - len(self._fragments)
+                frame = yield from Frame.parse(read_exact, mask=is_masked, max_size=most_bytes)
+                protocol.recv_frame(frame)
+                yield frame
         except EOFError:
             protocol.receive_eof()
         except tuple(_STATUSES) as exc:
             protocol.fail(_STATUSES[type(exc)], str(exc))
             protocol.parser_exc = exc
-        self._take_frames(now)
 
-    def _take_frames(self, now: float) -> None:
-        for frame in self._protocol.events_received():
-            assert isinstance(frame, Frame)
-            is_message = frame.opcode in DATA_OPCODES
-            if frame.opcode is Opcode.TEXT and not self._takes_text:
-                self._fail("it sent text", CloseCode.UNSUPPORTED_DATA)
-            elif is_message and len(frame.data) > _EMPTY_BYTES:
-                self._idle.earned = limits.STREAM_IDLE_FRAMES
-            elif not self._idle.spend(now):
-                self._fail("it sends too many empty messages", CloseCode.PROTOCOL_ERROR)
-            if self.is_over:
-                break
-            if is_message and frame.fin and not self._fragments:
-                self._messages.append(memoryview(frame.data))
-            elif is_message:
-                self._fragments += frame.data
-                if frame.fin:
-                    self._messages.append(memoryview(self._fragments))
-                    self._fragments = bytearray()
+    def _read_exact(self, count: int) -> _Reading:
+        """Return a view of the input; a copy only if it is short or came in several pieces."""
+        start = self._position
+        piece = self._input[start : start + count]
+        self._position = start + len(piece)
+        if len(piece) == count:
+            return piece if count > _COPIED_BYTES else bytes(piece)
+        gathered = bytearray(piece)
+        while len(gathered) < count:
+            yield
+            self._position = count - len(gathered)
+            gathered += self._input[: self._position]
+        return gathered
+
+    def _take_frame(self, frame: Frame, now: float) -> None:
+        is_message = frame.opcode in DATA_OPCODES
+        if frame.opcode is Opcode.TEXT and not self._takes_text:
+            self._fail("it sent text", CloseCode.UNSUPPORTED_DATA)
+        elif is_message and len(frame.data) > _EMPTY_BYTES:
+            self._idle.earned = limits.STREAM_IDLE_FRAMES
+        elif not self._idle.spend(now):
+            self._fail("it sends too many empty messages", CloseCode.PROTOCOL_ERROR)
+        if self.is_over or not is_message:
+            self._check_end()
+        elif frame.fin and not self._fragments:
+            self._messages.append(memoryview(frame.data))
+        else:
+            self._fragments += frame.data
+            if frame.fin:
+                self._messages.append(memoryview(self._fragments))
+                self._fragments = bytearray()
+
+    def _end_receiving(self) -> None:
+        self._check_end()
+        self._protocol.events_received()  # frames handled already
         # Only the last answer is kept: a peer that reads nothing cannot make them pile up.
         for answer in self._protocol.data_to_send():
             self._answer = answer or self._answer  # an empty one stands for the connection's end
-        self._check_end()
 
     def receive_eof(self) -> None:
         """Handle the end of the peer's data."""
@@ -215,22 +242,6 @@ class Messages:
 
     def _violation(self, problem: str) -> RemoteProtocolError:
         return RemoteProtocolError(f"{self._peer} broke the WebSocket protocol: {problem}")
-
-
-def _result(parsing: Generator[None, None, Frame]) -> Frame:
-    try:
-        next(parsing)
-    except StopIteration as end:
-        frame: Frame = end.value
-        return frame
-    raise AssertionError("its source waits for nothing")
-
-
-def by_channel(messages: Iterable[memoryview]) -> Iterator[ChannelMessage]:
-    """Split messages by channel and data; skip empty ones, which have no channel."""
-    for message in messages:
-        if message:
-            yield ChannelMessage(message[0], message[1:])
 
 
 # A client's handshake; the library makes and checks its fields

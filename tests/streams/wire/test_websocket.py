@@ -19,7 +19,6 @@ from pycrictl.streams.wire.websocket import (
     ClientHandshake,
     Messages,
     Side,
-    by_channel,
 )
 from tests.streams.wire.frames import (
     BINARY,
@@ -72,11 +71,6 @@ def taken(core: Messages) -> list[bytes]:
 
 def sent(core: Messages, side: Side = CLIENT) -> list[tuple[int, bytes]]:
     return read_frames(core.data_to_send(), is_masked=side is CLIENT)
-
-
-def test_channels() -> None:
-    received = by_channel(map(memoryview, (b"\x01out", b"", b"\x03")))
-    assert [(channel, bytes(data)) for channel, data in received] == [(1, b"out"), (3, b"")]
 
 
 def test_farewell_is_said_once_and_ends_the_sending() -> None:

@@ -18,8 +18,11 @@ from pycrictl.base import limits
 from pycrictl.base.errors import StreamError
 from pycrictl.cluster.agent.copies.documents import Refused
 from pycrictl.copy.service.slots import CLIENT_IDLE_S
-from pycrictl.copy.transfer.messages import MAX_PIECE_MESSAGE_BYTES, PIECES_PROTOCOL
-from pycrictl.streams.wire.websocket import ChannelMessage
+from pycrictl.copy.transfer.messages import (
+    MAX_PIECE_MESSAGE_BYTES,
+    PIECES_PROTOCOL,
+    ChannelMessage,
+)
 
 MESSAGE_BYTES: Final = MAX_PIECE_MESSAGE_BYTES + 1
 """aiohttp refuses messages of this size and larger ones."""
