@@ -122,7 +122,7 @@ def test_four_cuts(cluster: Cluster, agents: Agents, tmp_path: Path) -> None:
             _, stderr = copy.process.communicate(timeout=PATIENCE_S)
             assert copy.process.returncode == 0, stderr
             # Cuts with nothing copied in between count once, and not all break a connection.
-            assert stderr.count(b"; retrying") >= 2, stderr
+            assert b"; retrying" in stderr, stderr
             # Bytes in flight at each cut are sent again.
             assert SIZE_BYTES < copy.link.passed < SIZE_BYTES + 4 * 40 * MIB
     assert_equal(root / "there", here)
