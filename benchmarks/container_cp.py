@@ -198,7 +198,7 @@ BENCHMARKS = (
     row(
         "cluster-tar-out",
         "1 GiB out of a pod by 'kubectl container-cp' / by 'kubectl cp'",
-        Goal(">=", 2.0),
+        Goal(">=", 1.3),
         "MiB/s",
         partial(_speed, into=False),
     ),
