@@ -67,10 +67,12 @@ def main(direction: str, source: str, target: str) -> None:
         child = os.fork()
         if not child:
             server.serve_forever()
-        with unix_connect(socket, compression=None, max_size=None) as stream:
-            ask(stream)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        try:
+            with unix_connect(socket, compression=None, max_size=None) as stream:
+                ask(stream)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 if __name__ == "__main__":

@@ -36,11 +36,12 @@ _EMPTY_BYTES: Final = 1
 """A message of this length, a channel's number alone, has no content."""
 
 _COPIED_BYTES: Final = 125
-"""Frames up to this length, all control frames among them, are copied: the library decodes them."""
+"""The longest control frame (RFC 6455, 5.5): the library decodes its text, which needs a copy."""
 
 _NOTHING: Final = memoryview(b"")
 
 _Reading = Generator[None, None, Any]
+"""Waits for input, and returns it."""
 
 _GOOD_ENDS: Final = (CloseCode.NORMAL_CLOSURE, CloseCode.NO_STATUS_RCVD)
 
