@@ -123,11 +123,12 @@ class PullLimiter:
 
     def count(self, reference: str, runtime_handler: str, **pull: Any) -> PullCall:
         """Count a pull of another process (see ``PullQueue.submit``), until ``uncount``."""
-        now, ticket = self._loop.time(), next(self._tickets)
+        # The wall clock is read first: a delay between the two makes the pull look older. If it
+        # looked younger than its lease, its layers would not be found.
+        wall_s, now, ticket = time.time(), self._loop.time(), next(self._tickets)
         key = PullKey(canonical(reference), runtime_handler)
         call = self.queue.submit(ticket, key, now=now, reference=reference, **pull)
-        began_s = time.time() - (now - pull["started"])
-        self.layers.begin(ticket, Expected(reference, began_s))
+        self.layers.begin(ticket, Expected(reference, wall_s - (now - pull["started"])))
         return call
 
     def uncount(self, call: PullCall, error: str | None) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -11,9 +14,11 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import PycrictlError
 from pycrictl.proxy import admin
+from pycrictl.proxy.pulls.pull_image import PullLimiter
 from tests.e2e.node.kubelet import IMAGE
 from tests.fakecri import FakeServer, Status
 from tests.proxy.program import Program
+from tests.proxy.settings import settings_from
 from tests.support.limited_pulls import Gate, code_of, pod, prepare, pulls, status
 from tests.waiting import wait_until
 
@@ -156,3 +161,23 @@ def test_a_waiting_pull_is_given_up(fake: FakeServer, start: Start) -> None:
     assert first.result(60).image_ref
     assert futures["w4"].result(60).image_ref
     assert [call.request.image.image for call in pulls(fake)] == ["library/a:1", "d"]
+
+
+def test_a_slow_take_over_does_not_make_a_pull_younger_than_its_lease() -> None:
+    """The lease is created right after the pull began; an older one cannot be the pull's."""
+    layers = Mock()
+
+    async def run() -> float:
+        def write_slowly(_event: object) -> None:
+            time.sleep(0.05)
+
+        settings = settings_from("--upstream", "/x", "--max-parallel-image-pulls", "1")
+        limiter = PullLimiter(settings, Mock(), Mock(), layers, write_slowly)
+        began, lease_s = asyncio.get_running_loop().time(), time.time() + 0.001
+        pull: dict[str, Any] = {"is_present": False, "started": began, "asked": began, "pod": None}
+        limiter.count("a/b:1", "", **pull)
+        return lease_s
+
+    lease_s = asyncio.run(run())
+    (call,) = layers.begin.call_args_list
+    assert call.args[1].since_s < lease_s
