@@ -14,6 +14,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.base import limits
 from pycrictl.base.errors import PycrictlError
 from pycrictl.proxy import admin
+from pycrictl.proxy.server import AGE_S
 from pycrictl.runtime.cri.calls.client import CriClient
 from tests.fakecri import FakeServer, hang
 from tests.processes import resident_bytes
@@ -127,9 +128,9 @@ def test_pulls_that_are_given_up_are_counted(
 
 @pytest.fixture
 def few(fake: FakeServer, start: Start) -> Program:
-    """A proxy with few file descriptors."""
+    """A proxy with few file descriptors; its clients stay connected for the whole test."""
     fake.offer("Version", cri_pb2.VersionResponse(runtime_name="fake"))
-    return start(descriptors=DESCRIPTORS)
+    return start(descriptors=DESCRIPTORS, age_s=AGE_S)
 
 
 @contextmanager
