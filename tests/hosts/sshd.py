@@ -211,9 +211,14 @@ class Hosts:
             (folder / "etc" / file).write_text(text)
             (folder / "etc" / file).chmod(0o440 if file == "sudoers" else 0o644)
         _key(folder / "host_key")
-        endpoint = f"unix://{host.runtime}"
-        values = {"TEST_HOST": str(folder), "CONTAINER_RUNTIME_ENDPOINT": endpoint}
-        values |= variables or {}
+        config_path = folder / "crictl.yaml"
+        config_path.write_text(f"timeout: {WAIT_S:.0f}\n")
+        values = {
+            "TEST_HOST": str(folder),
+            "CONTAINER_RUNTIME_ENDPOINT": f"unix://{host.runtime}",
+            "CRI_CONFIG_FILE": str(config_path),
+            **(variables or {}),
+        }
         text = _CONFIG.format(
             port=host.port,
             address=host.address,
