@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final, TextIO
 
 from pycrictl.base.errors import StreamError
+from pycrictl.base.memory import reuse_blocks
 from pycrictl.base.output import descriptor_of, write_pieces
 from pycrictl.streams.bytestream import ByteStream
 from pycrictl.streams.loop import end_tasks, in_thread
@@ -27,7 +28,6 @@ from pycrictl.streams.wire.channels import ChannelEnded, ChannelReceived, Channe
 from pycrictl.streams.wire.command import Channel, ExitReported, RemoteCommand
 
 READ_BYTES: Final = 256 << 10
-_KEPT_BYTES: Final = 4 << 20
 _MAX_PIECES: Final = 1024  # IOV_MAX of Linux
 
 _Piece = bytes | memoryview
@@ -245,7 +245,7 @@ class Pump:
 
     async def run(self) -> ExitReported | None:
         """Return the outcome of the command, None after the detach keys. A terminal stays raw."""
-        bytes(_KEPT_BYTES)  # glibc then reuses blocks of a piece's size (mallopt(3))
+        reuse_blocks()
         self._tasks = [asyncio.create_task(self._receive())]
         try:
             await self._tasks[0]

@@ -17,6 +17,7 @@ from typing import Final
 
 from pycrictl.base import limits
 from pycrictl.base.errors import StreamError
+from pycrictl.base.memory import reuse_blocks
 from pycrictl.copy.transfer.messages import ChannelMessage
 from pycrictl.streams.opening import open_websocket
 from pycrictl.streams.target import Target, TlsFiles, reason_of
@@ -24,10 +25,6 @@ from pycrictl.streams.wire.websocket import CLIENT, SERVER, Messages, Side
 
 _AHEAD_BYTES: Final = 1024 * 1024
 """The send buffer of a Unix socket; TCP sizes its own."""
-
-_KEPT_BYTES: Final = 4 * 1024 * 1024
-"""Once a block of this size is freed, glibc reuses smaller ones instead of mapping each anew
-(mallopt(3), M_MMAP_THRESHOLD). This saves three quarters of a sender's CPU time."""
 
 _FIRST_BYTES: Final = 64 * 1024
 """The receive buffer of a connection before the first large message."""
@@ -68,7 +65,7 @@ class SocketLink:
         self._messages: deque[ChannelMessage] = deque()
         self._early = early
         self.set_idle(idle_s)
-        bytes(_KEPT_BYTES)
+        reuse_blocks()
         if sock.family == socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _AHEAD_BYTES)
 

@@ -16,6 +16,7 @@ from aiohttp import WSMsgType, web
 
 from pycrictl.base import limits
 from pycrictl.base.errors import StreamError
+from pycrictl.base.memory import reuse_blocks
 from pycrictl.cluster.agent.copies.documents import Refused
 from pycrictl.copy.service.slots import CLIENT_IDLE_S
 from pycrictl.copy.transfer.messages import (
@@ -52,6 +53,7 @@ class StreamLink:
     deadline: float | None = None
 
     def __init__(self, socket: web.WebSocketResponse, request: web.BaseRequest) -> None:
+        reuse_blocks()
         self.closed = asyncio.Event()  # Set when the thread has closed it, or has lost it
         self._socket = socket
         self._request = request
