@@ -122,7 +122,8 @@ def copy_from(method: Method, path: bytes, local: bytes, rules: Rules, watch: Wa
 def copy_to(
     method: Method, local: Sequence[bytes], path: bytes, rules: Rules, watch: Watch
 ) -> Summary:
-    with open_sources(THIS_MACHINE, local, follow=rules.follow) as source:
+    with open_sources(THIS_MACHINE, local, follow=rules.follow) as opened:
+        source = opened._replace(whole_seconds=not rules.archive)
         return method.write(TreeArchive(source, watch.on_skip), path, rules, watch)
 
 
@@ -133,7 +134,8 @@ def pack_from(
 
     Each piece is valid until the next is requested.
     """
-    with method.read(path, rules, watch) as archive:
+    # Whoever unpacks it may keep times.
+    with method.read(path, rules._replace(archive=True), watch) as archive:
         census = Census(rules)
         with closing(archive.pieces()) as pieces:
             yield from census.through(pieces)

@@ -191,7 +191,8 @@ class OnNode:
 
     @contextmanager
     def read(self, path: bytes, rules: Rules, watch: Watch) -> Iterator[Outgoing]:
-        with self._root() as root, open_source(root, path, follow=rules.follow) as source:
+        with self._root() as root, open_source(root, path, follow=rules.follow) as opened:
+            source = opened._replace(whole_seconds=not rules.archive)
             report_total(source, watch)
             packed = partial(pack, source, on_skip=watch.on_skip, on_bytes=watch.on_bytes)
             name = None if source.paths else source.top

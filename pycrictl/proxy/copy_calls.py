@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import PycrictlError, UsageError
+from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import check_container_path
 from pycrictl.copy.service.copies import Copies, Copy
 from pycrictl.copy.service.life import Event
@@ -92,19 +93,21 @@ class CopyCalls:
         """
         asked: cri_pb2.CopyToContainerRequest | cri_pb2.CopyFromContainerRequest
         transfer: Upload | Download
+        rules = Rules()
         if request.path == COPY_TO:
             asked = cri_pb2.CopyToContainerRequest.FromString(request.message)
             transfer = Upload(ChannelProtocol(TO_CONTAINER), asked.size, asked.checksum)
         else:
             asked = cri_pb2.CopyFromContainerRequest.FromString(request.message)
             transfer = Download(ChannelProtocol(FROM_CONTAINER), self.service.folder)
+            rules = Rules(archive=True)  # the call has no such option, but its client may
         if not asked.container_id:
             raise UsageError("no container ID is given")
         container = await self._lookup.container(asked.container_id)
         await asyncio.to_thread(self.service.locate, container.id)
         path = asked.path.encode()
         check_container_path(path)
-        copy = Copy(container.id, path, transfer, container.pod_sandbox_id)
+        copy = Copy(container.id, path, transfer, container.pod_sandbox_id, rules=rules)
         await self.service.begin(copy)
         return copy
 

@@ -23,6 +23,7 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.tree.places import THIS_MACHINE, open_destination, open_source
 from pycrictl.copy.tree.walk import OnSkip, Watch
+from pycrictl.streams.wire.tar.reader import EntryStarted, read
 
 PLAIN = Rules()
 KEEP = Rules(archive=True)
@@ -133,6 +134,11 @@ def below(top: Path) -> Iterator[tuple[str, os.stat_result, Path | bytes | None]
         elif path.is_file():
             content = path.read_bytes()
         yield str(path.relative_to(top)), path.lstat(), content
+
+
+def times_in(pieces: Iterable[memoryview]) -> list[int]:
+    """Return the modification times in an archive, in nanoseconds."""
+    return [event.entry.mtime_ns for event in read(pieces) if isinstance(event, EntryStarted)]
 
 
 def listing(top: Path, *, ids: bool = False, times: bool = True) -> dict[str, tuple[object, ...]]:

@@ -18,6 +18,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import CopyError, FailedPrecondition, PycrictlError
+from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.service.transfer import LARGE_BYTES, REST_S
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
@@ -26,7 +27,7 @@ from pycrictl.proxy.runtime_lookup import RuntimeLookup
 from pycrictl.proxy.serve.stream_server import Tokens
 from pycrictl.proxy.upstream import Answer, CallRequest, Upstream
 from tests.copy.hostile import FILE, member
-from tests.copy.trees import contents, listing, stages_in, tree
+from tests.copy.trees import contents, listing, stages_in, times_in, tree
 from tests.e2e.node.kubelet import RUNTIME
 from tests.fakecri.server import FakeServer
 from tests.processes import descriptors
@@ -71,6 +72,14 @@ def test_a_tree_both_ways(copier: Copier, container: Pretended, tree: Path, tmp_
     assert [line.count("end=done") for line in lines] == [1, 1]
     assert f"container={ID} pod=pod1 path=/to size_bytes=" in lines[0]
     assert "/copy/" not in copier.proxy.log()  # URLs contain the token
+
+
+def test_times_arrive_as_they_are(copier: Copier, container: Pretended) -> None:
+    file = container.root / "to/f"
+    file.touch()
+    os.utime(file, ns=(0, 1_500_000_001))
+    with copier.read(b"/to/f", Rules(), copier.watch) as archive:
+        assert times_in(archive.pieces()) == [1_500_000_001]
 
 
 # Large files at rest, which are read twice instead of spooled

@@ -21,7 +21,7 @@ from pycrictl.copy.tree.commit import STAGE_NAME
 from pycrictl.copy.tree.content import OnBytes
 from pycrictl.copy.tree.places import Root, Source, open_source
 from pycrictl.copy.tree.rootfs import Directory, KernelFileSystem, held, reopen_regular
-from pycrictl.streams.wire.tar.header import Entry, EntryType
+from pycrictl.streams.wire.tar.header import NS_PER_S, Entry, EntryType
 
 OnSkip = Callable[[Skipped], None]
 
@@ -93,7 +93,7 @@ def walk(
             entries that changed or vanished.
         opens: open the files; if not, a file mounted from a kernel file system is not detected.
     """
-    walking = _Walk(source.root, on_skip, opens)
+    walking = _Walk(source.root, on_skip, opens, source.whole_seconds)
     return walking.run_all(source) if source.paths else walking.run(source)
 
 
@@ -102,6 +102,7 @@ class _Walk:
     _root: Root
     _on_skip: OnSkip
     _opens: bool
+    _whole_seconds: bool
     _linked: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """The first name of every file that has several."""
 
@@ -220,12 +221,15 @@ class _Walk:
     def _entry(
         self, name: bytes, kind: EntryType, status: os.stat_result, *, link: bytes = b""
     ) -> Entry:
+        mtime_ns = status.st_mtime_ns
+        if self._whole_seconds:
+            mtime_ns -= mtime_ns % NS_PER_S
         return Entry(
             name,
             kind,
             status.st_size if kind is EntryType.FILE else 0,
             stat.S_IMODE(status.st_mode),
-            status.st_mtime_ns,
+            mtime_ns,
             self._root.uids.to_container(status.st_uid),
             self._root.gids.to_container(status.st_gid),
             link,

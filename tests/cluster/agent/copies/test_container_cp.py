@@ -101,9 +101,9 @@ def test_who_may(
         assert (container.root / "to/f").read_text() == "content"
     assert post(cluster, {"direction": "To", "path": "/to/../etc"}, "jane").status == 422
     for line in (
-        "direction=to path=/to size_bytes=3072 moved_bytes=0 end=refused"
+        "direction=to path=/to size_bytes=2048 moved_bytes=0 end=refused"
         ' error="pods \\"web\\" is forbidden',
-        "container=main direction=to path=/to size_bytes=3072 moved_bytes=3072 end=done\n",
+        "container=main direction=to path=/to size_bytes=2048 moved_bytes=2048 end=done\n",
         'container=main direction=unknown size_bytes=0 moved_bytes=0 end=refused error="the path',
     ):
         assert f"copy user=jane pod=default/web {line}" in caplog.text
@@ -111,7 +111,7 @@ def test_who_may(
     for pattern in (
         'copies_total{direction="to",end="done"} 1.0',
         'copies_total{direction="to",end="refused"} 1.0',
-        'copy_bytes_total{direction="to"} 3072.0',
+        'copy_bytes_total{direction="to"} 2048.0',
         'copies_total{direction="unknown",end="refused"} 1.0',
         "copies_running 0.0",
         "copy_spool_bytes 0.0",

@@ -19,7 +19,7 @@ from pycrictl.streams.wire.tar.header import END_OF_ARCHIVE
 from tests.cluster.agent.copies.small import Make, Write
 from tests.cluster.kubectl.copies.workstation import Workstation
 from tests.copy.hostile import FILE, member
-from tests.copy.trees import Archive
+from tests.copy.trees import Archive, times_in
 from tests.proxy.copier import ARCHIVE, MIB
 from tests.support.containers import stop
 from tests.waiting import wait_until
@@ -42,6 +42,18 @@ def test_options(work: Workstation) -> None:
     (work.there / "l").symlink_to("f")
     work.out("/to/l", work.here / "o", follow=True)
     assert (work.here / "o").read_text() == "new"
+
+
+def test_fractions_of_times_arrive_where_they_are_kept(work: Workstation) -> None:
+    (work.there / "f").write_text("new")
+    os.utime(work.there / "f", ns=(0, 1_500_000_001))
+    work.out("/to/f", work.here / "o", archive=True)
+    assert (work.here / "o").stat().st_mtime_ns == 1_500_000_001
+    with work.method().read(b"/to/f", Rules(), work.watch) as archive:
+        assert times_in(archive.pieces()) == [10**9]
+    assert times_in(methods.pack_from(work.method(), b"/to/f", Rules(), work.watch)) == [
+        1_500_000_001
+    ]
 
 
 def test_what_is_left_out_is_said(work: Workstation) -> None:

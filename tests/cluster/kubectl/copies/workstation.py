@@ -83,9 +83,9 @@ class Workstation:
         """Copy an archive that is not checked on this side."""
         return self.method().write(archive, path.encode(), Rules(**rules), self.watch)
 
-    def out(self, path: str, local: Path | str, *, follow: bool = False) -> Summary:
+    def out(self, path: str, local: Path | str, **rules: Any) -> Summary:
         method, to = self.method(), os.fsencode(local)
-        return methods.copy_from(method, path.encode(), to, Rules(follow=follow), self.watch)
+        return methods.copy_from(method, path.encode(), to, Rules(**rules), self.watch)
 
     def start(self, **options: Any) -> SmallAgent:
         """Replace the agent; the options are those of ``SmallAgent``."""
