@@ -100,7 +100,7 @@ class CopyCalls:
         else:
             asked = cri_pb2.CopyFromContainerRequest.FromString(request.message)
             transfer = Download(ChannelProtocol(FROM_CONTAINER), self.service.folder)
-            rules = Rules(archive=True)  # the call has no such option, but its client may
+            rules = Rules(archive=True)  # the client may keep times; the call does not say so
         if not asked.container_id:
             raise UsageError("no container ID is given")
         container = await self._lookup.container(asked.container_id)
