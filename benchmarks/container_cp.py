@@ -202,8 +202,8 @@ BENCHMARKS = (
         "MiB/s",
         partial(_speed, into=False),
     ),
-    # More where kubectl cp is slower: both commands keep two processors busy, and the stand-in for
-    # the API server, which encrypts for both, takes a quarter of their time.
+    # The ratio is higher where kubectl cp is slower. The copy keeps two processors busy, and a
+    # quarter of that is the stand-in for the API server, which kubectl cp needs too.
     row(
         "cluster-tar-in",
         "the same into a pod",

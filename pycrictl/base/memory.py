@@ -32,7 +32,7 @@ def reuse_blocks() -> None:
 
 def trim_memory() -> None:
     """Return free memory to the system, if the C library can (malloc_trim(3))."""
-    import ctypes  # noqa: PLC0415 (only services need it)
+    import ctypes  # noqa: PLC0415 (exec and cp do not need it)
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -134,7 +134,7 @@ def pack_from(
 
     Each piece is valid until the next is requested.
     """
-    # Whoever unpacks it may keep times.
+    # The program that unpacks the archive may keep times.
     with method.read(path, rules._replace(archive=True), watch) as archive:
         census = Census(rules)
         with closing(archive.pieces()) as pieces:

@@ -81,8 +81,8 @@ class Source(NamedTuple):
         kind: a symbolic link counts as a file; ``ARCHIVE`` if there are several.
         paths: the paths of several sources; empty for one.
         follow: copy the targets of symbolic links among several, instead of the links.
-        whole_seconds: leave out fractions of times, as the receiver keeps no times. Each would
-            take an extended header, and a small file a quarter more time.
+        whole_seconds: omit fractions of a second, as the receiver keeps no times. A fraction
+            needs an extended header, which makes copying small files a quarter slower.
     """
 
     root: Root
