@@ -40,6 +40,10 @@ STOPPED = b"\x1b_pycrictl-stopped\x1b\\"
 """Sent when Ctrl-Z has stopped the command, which continues when the host's end gets a byte."""
 
 _PIECE_BYTES = 64 * 1024
+
+_SIGNALS_S = 0.5
+"""How long a signal may wait: one that arrives right before a wait for data does not end it."""
+
 _PLAIN = frozenset(
     "ps pods images stats statsp logs why doctor top version info"
     " inspect inspecti inspectp imagefsinfo".split()
@@ -242,7 +246,9 @@ class Process:
         """
         left = [fd for fd in (self.stdout, self._stderr) if fd >= 0]
         while left:
-            if not (ready := select.select([*left, *keyboard], [], [], timeout_s)[0]):
+            wait_s = _SIGNALS_S if timeout_s is None else timeout_s
+            ready = select.select([*left, *keyboard], [], [], wait_s)[0]
+            if not ready and timeout_s is not None:
                 if self.stdout in left:
                     raise TimeoutError
                 return  # the ssh that keeps the connection may hold standard error open

@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from _thread import interrupt_main
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.hosts.session import Process
 from tests.cli.run import Run
 from tests.fakecri import FakeServer
 from tests.hosts.answers import containers
@@ -163,10 +166,22 @@ def test_a_command_ends_with_its_client(
         wait_until(lambda: not host.processes())
 
 
-def test_a_command_ends_when_nothing_is_heard_of_its_client(machines: Hosts, host: Host) -> None:
+def test_a_signal_right_before_a_wait_for_data_is_not_lost() -> None:
+    process = Process(["sleep", str(WAIT_S)], None, {})
+    # As such a signal does, this interrupts no system call.
+    threading.Timer(0.3, interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        next(process.pieces(), None)
+    assert process.close() == 128 + signal.SIGTERM  # it was still running
+
+
+def test_a_command_ends_when_nothing_is_heard_of_its_client(fresh: Hosts, fake: FakeServer) -> None:
     """As when a laptop is closed: the connection stays open, but nothing comes."""
-    with endless(machines, host):
-        for pid in (kept := machines.kept()):
+    fake.offer("ListContainers", containers("web", "db"))
+    host = fresh.add("h")
+    host.serve(fake.path)
+    with endless(fresh, host):
+        for pid in (kept := fresh.kept()):
             os.kill(pid, signal.SIGSTOP)
         assert kept
         wait_until(lambda: not host.processes())
