@@ -137,7 +137,8 @@ def _one() -> Measured:
         _wall_s(made, pycrictl("-H", "m01", "ps"))
         (socket,) = [path for path in (made.folder / "run/pycrictl").iterdir() if path.is_socket()]
         kept = ["ssh", "-F", str(made.folder / "ssh_config"), "-S", str(socket), "m01", "true"]
-        local = pycrictl("-r", endpoint, "ps")
+        config = str(made.hosts["m01"].folder / "crictl.yaml")  # read there as well
+        local = pycrictl("-c", config, "-r", endpoint, "ps")
         return interleave(
             lambda: _wall_s(made, pycrictl("-H", "m01", "ps")),
             lambda: _wall_s(made, kept) + 1.2 * _wall_s(made, local),
