@@ -168,10 +168,14 @@ def test_a_command_ends_with_its_client(
 
 def test_a_signal_right_before_a_wait_for_data_is_not_lost() -> None:
     process = Process(["sleep", str(WAIT_S)], None, {})
-    # As such a signal does, this interrupts no system call.
-    threading.Timer(0.3, interrupt_main).start()
-    with pytest.raises(KeyboardInterrupt):
+
+    def wait_for_data() -> None:
+        # As such a signal does, this interrupts no system call.
+        threading.Timer(0.3, interrupt_main).start()
         next(process.pieces(), None)
+
+    with pytest.raises(KeyboardInterrupt):
+        wait_for_data()
     assert process.close() == 128 + signal.SIGTERM  # it was still running
 
 
