@@ -42,7 +42,7 @@ STOPPED = b"\x1b_pycrictl-stopped\x1b\\"
 _PIECE_BYTES = 64 * 1024
 
 _SIGNALS_S = 0.5
-"""How long a signal may wait: one that arrives right before a wait for data does not end it."""
+"""How long a wait for data lasts at most: a signal that arrives right before it does not end it."""
 
 _PLAIN = frozenset(
     "ps pods images stats statsp logs why doctor top version info"
