@@ -127,6 +127,7 @@ def build(program: Program, modules: Path, shared: Path) -> None:
     _copy(stdlib, sources, _of_python(stdlib))
     _copy(modules, sources, _of_bundle(modules, _suffixes(program.machine)))
     shutil.copytree(program.root / "programs/lib", sources, dirs_exist_ok=True)
+    shutil.copy(_SOURCES / "one_file.py", sources)
     # Without their timestamps: dpkg and rpm would keep those older than the commit.
     shutil.copytree(program.root / "licenses", folder / "licenses", copy_function=shutil.copy)
     _finish(program, sources, modules, folder)
@@ -151,7 +152,7 @@ def add_agent(program: Program, modules: Path, folder: Path) -> None:
     sources = folder / "sources"
     _copy(program.root / _STDLIB, sources, map(Path, _OF_AGENT))
     _copy(modules, sources, _of_bundle(modules, _suffixes(program.machine)))
-    _finish(program, sources, modules, folder)
+    _finish(program, sources, modules, folder, "--files")
     _set_modes(folder)
 
 
@@ -168,6 +169,7 @@ def single(program: Program, output: Path, work: Path) -> None:
     names of all entries of the outer one.
     """
     packed, sources, start = work / _PACKED, work / "sources", work / "start"
+    stdlib = program.root / _STDLIB
     sources.mkdir(parents=True)
     _archive(program.folder / "lib", packed, name=".", time_s=0)
     key = f"bin-{hashlib.sha256(packed.read_bytes()).hexdigest()[:32]}"
@@ -175,22 +177,21 @@ def single(program: Program, output: Path, work: Path) -> None:
     facts = f"NAME = 'pycrictl'\nKEY = {key!r}\nSUFFIXES = {(own,)!r}\nPACKED = {_PACKED!r}\n"
     (sources / "facts.py").write_text(facts)
     shutil.copy(_UNPACK, sources)
-    _compile(program.root, sources, start)
     python, needs = str(program.root / _PYTHON), str(_SOURCES / "needs.py")
-    names = process.output(python, "-I", needs, str(sources)).split()
+    needed = {*map(Path, process.output(python, "-I", needs, str(sources)).split())}
+    _copy(stdlib, sources, (name for name in _of_python(stdlib) if name in needed))
+    _compile(program.root, sources, start, "--files")
     path = output / f"{program.stem}.bin"
     with path.open("wb") as file:
         file.write((program.root / "programs/single").read_bytes())
         with zipfile.ZipFile(file, "w") as entries:
-            for name in names:
-                candidates = (folder / name for folder in (start, program.folder / "lib"))
-                for module in filter(Path.exists, candidates):
-                    _add(entries, name, module, zipfile.ZIP_DEFLATED)
+            for module in sorted(start.rglob("*.pyc")):
+                _add(entries, str(module.relative_to(start)), module, zipfile.ZIP_DEFLATED)
             _add(entries, _PACKED, packed, zipfile.ZIP_STORED)
     path.chmod(0o755)
 
 
-def _finish(program: Program, sources: Path, modules: Path, folder: Path) -> None:
+def _finish(program: Program, sources: Path, modules: Path, folder: Path, *options: str) -> None:
     """Move modules to the folder, compiled and stripped, with the license texts of a bundle."""
     compiled = sorted(sources.rglob("*.so*"))
     strip = f"{program.machine}-linux-gnu-strip"
@@ -201,7 +202,7 @@ def _finish(program: Program, sources: Path, modules: Path, folder: Path) -> Non
         if libraries & {*process.output("patchelf", "--print-needed", str(file)).split()}:
             up = [".." for _ in file.relative_to(sources).parent.parts]
             process.run("patchelf", "--set-rpath", "/".join(["$ORIGIN", *up]), str(file))
-    _compile(program.root, sources, folder / "lib")
+    _compile(program.root, sources, folder / "lib", *options)
     shutil.rmtree(sources)
     for text in bundle.licenses(modules):
         target = folder / "licenses" / text.relative_to(modules).parts[0].split("-")[0]
@@ -214,9 +215,9 @@ def _set_modes(folder: Path) -> None:
         path.chmod(0o755 if path.is_dir() or path == folder / "pycrictl" else 0o644)
 
 
-def _compile(root: Path, sources: Path, target: Path) -> None:
-    script = str(_SOURCES / "compile.py")
-    process.run(str(root / _PYTHON), "-I", script, str(sources), str(target), PYTHONHASHSEED="1")
+def _compile(root: Path, sources: Path, target: Path, *options: str) -> None:
+    words = ["-I", str(_SOURCES / "compile.py"), str(sources), str(target), *options]
+    process.run(str(root / _PYTHON), *words, PYTHONHASHSEED="1")
 
 
 def _suffixes(machine: str) -> tuple[str, tuple[str, ...]]:

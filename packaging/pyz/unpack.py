@@ -52,6 +52,10 @@ def start() -> NoReturn:
     for module in tuple(sys.modules.values()):
         if paths := getattr(module, "__path__", None):
             module.__path__ = [path.replace(archive, sys.path[0], 1) for path in paths]
+    if PACKED:
+        from one_file import install
+
+        install(sys.path[0])
     from pycrictl.__main__ import run
 
     run()

@@ -16,7 +16,9 @@
 #ifdef SINGLE
 #define START_PROGRAM "import unpack; unpack.start()\n"
 #else
-#define START_PROGRAM "from pycrictl.__main__ import run; run()\n"
+#define START_PROGRAM                                                                              \
+    "import one_file; one_file.install(sys.path[0])\n"                                             \
+    "from pycrictl.__main__ import run; run()\n"
 #endif
 
 #define START "import sys; sys.frozen = True\n" START_PROGRAM
@@ -86,9 +88,10 @@ main(int argc, char **argv)
     CHECK(PyConfig_SetBytesString(&config, &config.exec_prefix, modules));
     CHECK(PyConfig_SetBytesString(&config, &config.base_prefix, modules));
     CHECK(PyConfig_SetBytesString(&config, &config.base_exec_prefix, modules));
-    CHECK(PyConfig_SetBytesString(&config, &config.run_command, START));
     CHECK(PyConfig_SetBytesArgv(&config, argc, argv));
     CHECK(Py_InitializeFromConfig(&config));
     PyConfig_Clear(&config);
-    return Py_RunMain();
+    /* As config.run_command it would load linecache, for tracebacks that show it. */
+    int status = PyRun_SimpleString(START);
+    return Py_FinalizeEx() < 0 || status < 0;
 }

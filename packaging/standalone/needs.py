@@ -1,4 +1,4 @@
-"""``needs.py FOLDER``: print the compiled modules that `unpack` in the folder needs to run."""
+"""``needs.py FOLDER``: print the modules that `unpack` in the folder needs to run."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ for name in sorted(finder.modules):
     file = getattr(finder.modules[name], "__file__", None)
     for folder in (own, stdlib):
         if file and Path(file).is_relative_to(folder):
-            print(Path(file).relative_to(folder).with_suffix(".pyc"))
+            print(Path(file).relative_to(folder))
