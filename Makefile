@@ -67,7 +67,7 @@ dist: .venv-dist/.stamp ## the packages, as root on Debian; ARCH=arm64: for aarc
 image: .venv-dist/.stamp ## the container images; ARCH=arm64: for aarch64, and an index once both are built
 	@packaging/install.sh $(if $(filter arm64,$(ARCH)),$(FOR_ARM))
 	.venv-dist/bin/python packaging/dist.py image $(if $(ARCH),--arch $(ARCH))
-dist-test: install .venv/.stamp ## tests of what `make dist image` has built
+dist-test: install .venv/.stamp $(HELM) ## tests of what `make dist image` has built
 	@packaging/install.sh $(if $(wildcard dist/*arm64*),qemu-aarch64-static:qemu-user-static)
 	PYCRICTL_DIST=$(CURDIR)/dist $(PYTHON) -m pytest -n 0 tests/packaging
 release: .venv-dist/.stamp ## all files of a release, from the version's tag; SIGN=KEY signs them
