@@ -75,21 +75,25 @@ for module in _ctypes _hashlib _lsprof _lzma _ssl zlib; do
   grep "PyInit_$module\>" Modules/config.c
 done
 # The profile is of what each command does first: load modules. What does not run here is compiled as
-# without a profile, instead of for size.
+# without a profile, instead of for size. For the same bytes each time, the profile is of this one
+# process, without runs of the build before it, and its addresses are not random.
 cat >/src/start.py <<'END'
+import pathlib
 import sys
 
+for file in pathlib.Path(".").rglob("*.gcda"):
+    file.unlink()
 before = {*sys.modules}
 for _ in range(20):
     import asyncio, contextlib, dataclasses, datetime, email.message, enum, functools, hashlib
     import http.client, inspect, json, logging, pathlib, re, shlex, shutil, socket, ssl, subprocess
     import tarfile, tempfile, textwrap, traceback, typing, urllib.request, uuid, weakref
 
-    for name in {*sys.modules} - before:
+    for name in sorted({*sys.modules} - before):
         if hasattr(sys.modules[name], "__file__"):
             del sys.modules[name]
 END
-make -j"$jobs" PROFILE_TASK=/src/start.py \
+setarch -R make -j"$jobs" PROFILE_TASK=/src/start.py \
   PGO_PROF_USE_FLAG="-fprofile-use -fprofile-correction -fprofile-partial-training"
 make install
 [ -e /native ] || ln -s python /native
