@@ -78,10 +78,15 @@ def build(cache: Path, machine: str) -> Path:
         _fetch(folder / "apt", root / "src")
         _run(root, script, triplet)
         done.touch()
-    shutil.rmtree(root / "programs", ignore_errors=True)
-    (root / "programs").mkdir()
-    shutil.copy(_SOURCES / "launcher.c", root / "src")
-    _run(root, _SOURCES / "launcher.sh", triplet)
+    launcher, link = _SOURCES / "launcher.c", _SOURCES / "launcher.sh"
+    linked, sources = folder / "linked", launcher.read_bytes() + link.read_bytes()
+    if not linked.exists() or linked.read_bytes() != sources:
+        linked.unlink(missing_ok=True)
+        shutil.rmtree(root / "programs", ignore_errors=True)
+        (root / "programs").mkdir()
+        shutil.copy(launcher, root / "src")
+        _run(root, link, triplet)
+        linked.write_bytes(sources)
     return root
 
 

@@ -66,7 +66,7 @@ END
 # shellcheck disable=SC2086
 MODULE_BUILDTYPE=static \
   OPT="-DNDEBUG -O2 -Wall -ffunction-sections -fdata-sections" \
-  LDFLAGS=-Wl,--no-as-needed \
+  LDFLAGS="-Wl,--no-as-needed -fno-lto" \
   ZLIB_LIBS=-l:libz.a LIBFFI_LIBS=-l:libffi.a LIBLZMA_LIBS=-l:liblzma.a \
   ./configure --prefix=/python --disable-test-modules --without-doc-strings --without-ensurepip \
   --with-openssl=/ssl $triplets $for_python
@@ -76,7 +76,8 @@ for module in _ctypes _hashlib _lsprof _lzma _ssl zlib; do
 done
 # The profile is of what each command does first: load modules. What does not run here is compiled as
 # without a profile, instead of for size. For the same bytes each time, the profile is of this one
-# process, without runs of the build before it, and its addresses are not random.
+# process, without runs of the build before it, and its addresses are not random. Only the launcher's
+# link optimizes across objects.
 cat >/src/start.py <<'END'
 import os
 import sys
@@ -92,8 +93,8 @@ for _ in range(20):
         if hasattr(sys.modules[name], "__file__"):
             del sys.modules[name]
 END
-setarch -R make -j"$jobs" PROFILE_TASK=/src/start.py \
-  PGO_PROF_USE_FLAG="-fprofile-use -fprofile-correction -fprofile-partial-training"
+use="-fprofile-use -fprofile-correction -fprofile-partial-training -flto -ffat-lto-objects"
+setarch -R make -j"$jobs" PROFILE_TASK=/src/start.py PGO_PROF_USE_FLAG="$use"
 make install
 [ -e /native ] || ln -s python /native
 

@@ -7,14 +7,19 @@ cd /src/python # module libraries are named relative to it
 libraries=$(echo 'libraries: ; @echo $(MODLIBS) $(LIBS) $(SYSLIBS)' |
   make -s -f Makefile -f - libraries)
 link() {
+  program=$1
+  shift
+  "$target-gcc" -O2 -Wall -Wextra -Werror -I/python/include/python3.13 "$@" -c /src/launcher.c \
+    -o /src/launcher.o
   # Modules from wheels find the interpreter's functions in the program; other symbols are hidden.
+  # Warnings would be of Python's code.
   # shellcheck disable=SC2086
-  "$target-gcc" -O2 -Wall -Wextra -Werror -I/python/include/python3.13 "$@" /src/launcher.c \
+  "$target-gcc" -O2 -flto=auto -w -o "/programs/$program" /src/launcher.o \
     -rdynamic -Wl,--gc-sections -Wl,--exclude-libs,libssl.a:libcrypto.a:libz.a:libffi.a:liblzma.a \
     libpython3.13.a $libraries
 }
-link -o /programs/folder
-link -DSINGLE -o /programs/single
+link folder
+link single -DSINGLE
 "$target-strip" --strip-all /programs/folder /programs/single
 # Libraries that wheels need besides the C library.
 mkdir /programs/lib
