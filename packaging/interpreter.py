@@ -79,6 +79,7 @@ def build(cache: Path, machine: str) -> Path:
         _run(root, script, triplet)
         done.touch()
     launcher, link = _SOURCES / "launcher.c", _SOURCES / "launcher.sh"
+    # What the launchers were linked from, as linking them takes minutes.
     linked, sources = folder / "linked", launcher.read_bytes() + link.read_bytes()
     if not linked.exists() or linked.read_bytes() != sources:
         linked.unlink(missing_ok=True)

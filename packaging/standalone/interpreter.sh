@@ -76,8 +76,8 @@ for module in _ctypes _hashlib _lsprof _lzma _ssl zlib; do
 done
 # The profile is of what each command does first: load modules. What does not run here is compiled as
 # without a profile, instead of for size. For the same bytes each time, the profile is of this one
-# process, without runs of the build before it, and its addresses are not random. Only the launcher's
-# link optimizes across objects.
+# process, without runs of the build before it, and its addresses are not random. Link-time
+# optimization takes a minute for each program, so only the launchers get it (hence -fno-lto above).
 cat >/src/start.py <<'END'
 import os
 import sys

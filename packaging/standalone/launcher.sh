@@ -12,7 +12,7 @@ link() {
   "$target-gcc" -O2 -Wall -Wextra -Werror -I/python/include/python3.13 "$@" -c /src/launcher.c \
     -o /src/launcher.o
   # Modules from wheels find the interpreter's functions in the program; other symbols are hidden.
-  # Warnings would be of Python's code.
+  # Link-time optimization compiles Python's code once more; -w hides the warnings about it.
   # shellcheck disable=SC2086
   "$target-gcc" -O2 -flto=auto -w -o "/programs/$program" /src/launcher.o \
     -rdynamic -Wl,--gc-sections -Wl,--exclude-libs,libssl.a:libcrypto.a:libz.a:libffi.a:liblzma.a \
